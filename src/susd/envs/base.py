@@ -1,0 +1,79 @@
+"""What an environment is: a functional one (pure JAX) or a host one (a batch of worlds over numpy)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+
+from susd.factors import Factorization
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Two observation indices that form a position, and the box it lives in: what coverage is measured on."""
+
+    name: str
+    x: int
+    y: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """The fixed facts of an environment. Actions are always in [-1, 1]; the environment scales them."""
+
+    name: str
+    obs_size: int
+    action_size: int
+    horizon: int  # steps of one discovery episode
+    factorization: Factorization
+    planes: tuple[Plane, ...]  # one per body whose coverage is reported; may be empty
+    landmarks: dict[str, int]  # named binary observations that some skill should switch on; may be empty
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """A functional environment: pure, jit-able and vmap-able. It never ends by itself; episodes last `spec.horizon`."""
+
+    @property
+    def spec(self) -> EnvSpec: ...
+
+    def reset(self, key: jax.Array) -> Any: ...
+
+    def step(self, state: Any, action: jax.Array, key: jax.Array) -> Any: ...
+
+    def observe(self, state: Any) -> jax.Array: ...
+
+    def render(self, state: Any, size: int = 400) -> np.ndarray:
+        """One state as an RGB picture, uint8 [size, size, 3], without any GL."""
+        ...
+
+
+class HostStep(NamedTuple):
+    """What one step of W host worlds gives back."""
+
+    obs: np.ndarray  # [W, S] where each world now is (after an auto-reset: the first observation of the new episode)
+    next_obs: np.ndarray  # [W, S] where the action led, before any reset
+    terminated: np.ndarray  # [W] the world ended by its own rules
+    truncated: np.ndarray  # [W] the time limit was reached
+
+
+@runtime_checkable
+class HostEnvironment(Protocol):
+    """A batch of worlds stepped outside JAX. Worlds reset themselves when they terminate or truncate."""
+
+    @property
+    def spec(self) -> EnvSpec: ...
+
+    @property
+    def worlds(self) -> int: ...
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Start all worlds anew, as a function of the seed alone; [W, S] observations."""
+        ...
+
+    def step(self, actions: np.ndarray) -> HostStep: ...

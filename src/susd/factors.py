@@ -1,0 +1,103 @@
+"""Factorization: named index sets that partition an observation into the parts s^1 .. s^N."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from susd.errors import UserError
+
+
+@dataclass(frozen=True)
+class Factorization:
+    """A partition of the indices 0 .. size-1 of an observation into named factors."""
+
+    names: tuple[str, ...]
+    indices: tuple[tuple[int, ...], ...]
+    size: int
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            raise UserError("a factorization needs at least one factor")
+        if len(self.names) != len(self.indices):
+            raise UserError(f"{len(self.names)} factor names for {len(self.indices)} index sets")
+        owner: dict[int, str] = {}
+        for name, indices in zip(self.names, self.indices, strict=True):
+            if not name:
+                raise UserError("a factor has an empty name")
+            if self.names.count(name) > 1:
+                raise UserError(f"factor {name!r} is named twice")
+            if not indices:
+                raise UserError(f"factor {name!r} is empty; every factor needs at least one index")
+            for index in indices:
+                if not 0 <= index < self.size:
+                    raise UserError(
+                        f"factor {name!r}: index {index} is outside the observation, which has indices 0 to {self.size - 1}"
+                    )
+                if index in owner:
+                    raise UserError(f"index {index} is in factor {owner[index]!r} and again in factor {name!r}")
+                owner[index] = name
+        missing = [index for index in range(self.size) if index not in owner]
+        if missing:
+            raise UserError(
+                f"observation index {missing[0]} belongs to no factor ({len(missing)} missing in all: {missing[:10]}); "
+                f"factors must cover 0 to {self.size - 1}"
+            )
+
+    @classmethod
+    def from_mapping(cls, factors: Mapping[str, Sequence[int]], size: int) -> Factorization:
+        """From `{"agent": [0, 1], "ammo": [2]}`."""
+        return cls(tuple(factors), tuple(tuple(int(i) for i in indices) for indices in factors.values()), size)
+
+    @classmethod
+    def from_boundaries(cls, boundaries: Sequence[int], names: Sequence[str]) -> Factorization:
+        """From contiguous blocks, e.g. boundaries (0, 6, 13, 18) for three factors."""
+        blocks = tuple(tuple(range(a, b)) for a, b in zip(boundaries[:-1], boundaries[1:], strict=True))
+        return cls(tuple(names), blocks, boundaries[-1])
+
+    @classmethod
+    def parse(cls, text: str, size: int) -> Factorization:
+        """From the command line: `agent=0:6,ammo=6:13`; an index set may be joined with `+`: `a=0:2+4`."""
+        factors: dict[str, list[int]] = {}
+        for part in text.split(","):
+            name, equals, ranges = part.partition("=")
+            name = name.strip()
+            if not equals or not name or not ranges:
+                raise UserError(f"cannot read factor {part!r}; write NAME=START:STOP, for example agent=0:6,ammo=6:13")
+            if name in factors:
+                raise UserError(f"factor {name!r} is named twice")
+            factors[name] = []
+            for piece in ranges.split("+"):
+                start, colon, stop = piece.partition(":")
+                try:
+                    first = int(start)
+                    last = int(stop) if colon else first + 1
+                except ValueError:
+                    raise UserError(f"factor {name!r}: cannot read {piece!r}; write START:STOP with whole numbers") from None
+                if last - first > size:
+                    raise UserError(f"factor {name!r}: {piece!r} is longer than the observation, which has {size} numbers")
+                factors[name].extend(range(first, last))
+        return cls.from_mapping(factors, size)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many numbers each factor has."""
+        return tuple(len(indices) for indices in self.indices)
+
+    @cached_property
+    def membership(self) -> np.ndarray:
+        """[N, S] matrix with a 1 where state dimension d belongs to factor i."""
+        matrix = np.zeros((len(self), self.size), np.float32)
+        for row, indices in zip(matrix, self.indices, strict=True):
+            row[list(indices)] = 1.0
+        return matrix
+
+    def to_json(self) -> dict[str, list[int]]:
+        """The mapping that `from_mapping` reads back."""
+        return {name: list(indices) for name, indices in zip(self.names, self.indices, strict=True)}
