@@ -1,0 +1,33 @@
+"""The environments by name. Nothing here imports JAX until an environment is made."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from susd.errors import UserError
+
+if TYPE_CHECKING:
+    from susd.envs.base import Environment
+
+ENVIRONMENTS: dict[str, str] = {  # name -> module:class, imported when it is first made
+    "gunner": "susd.envs.gunner:Gunner",
+    "multi_particle": "susd.envs.multi_particle:MultiParticle",
+}
+
+
+def make(name: str, **options: Any) -> Environment:
+    """The environment of that name with its options, e.g. `make("gunner", factors=4)`."""
+    if name not in ENVIRONMENTS:
+        raise UserError(f"unknown environment {name!r}; there are: {', '.join(sorted(ENVIRONMENTS))}")
+    module, _, attribute = ENVIRONMENTS[name].partition(":")
+    constructor = getattr(import_module(module), attribute)
+    allowed = list(inspect.signature(constructor).parameters)
+    for option in options:
+        if option not in allowed:
+            raise UserError(
+                f"environment {name!r} has no option {option!r}; its options are: {', '.join(allowed) or 'none'}"
+            )
+    environment: Environment = constructor(**options)
+    return environment

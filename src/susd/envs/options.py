@@ -1,0 +1,42 @@
+"""Reading an environment's options: what a person typed, against what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from susd.errors import UserError
+from susd.factors import Factorization
+
+FactorOption = int | str | Mapping[str, Sequence[int]] | Factorization
+
+
+def one_of(option: str, value: object, allowed: Iterable[str]) -> str:
+    """The value as text if it is one of the allowed ones."""
+    choices = tuple(allowed)
+    text = str(value)
+    if isinstance(value, bool) or text not in choices:
+        raise UserError(f"option {option!r} cannot be {value!r}; allowed: {', '.join(choices)}")
+    return text
+
+
+def whole_number(option: str, value: object) -> int:
+    """The value as an integer >= 0; text such as "3" is read."""
+    if isinstance(value, bool) or not str(value).isdecimal():
+        raise UserError(f"option {option!r} cannot be {value!r}; allowed: a whole number from 0 up")
+    return int(str(value))
+
+
+def factorization(value: object, size: int, named: Mapping[int, Factorization]) -> Factorization:
+    """A factorization from a number of factors the environment knows, a mapping, text (`a=0:6,b=6:18`) or itself."""
+    known = ", ".join(str(count) for count in named)
+    if isinstance(value, Factorization):
+        if value.size != size:
+            raise UserError(f"option 'factors' covers {value.size} numbers but the observation has {size}")
+        return value
+    if isinstance(value, Mapping):
+        return Factorization.from_mapping(value, size)
+    if isinstance(value, str) and "=" in value:
+        return Factorization.parse(value, size)
+    if not isinstance(value, bool) and str(value).isdecimal() and int(str(value)) in named:
+        return named[int(str(value))]
+    raise UserError(f"option 'factors' cannot be {value!r}; allowed: {known}, or your own as agent=0:6,rest=6:{size}")
