@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import threading
 from functools import lru_cache
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 from susd.envs.gunner import AIM, AMMO, SIDE, ZONES
 from susd.envs.multi_particle import NEAR
@@ -39,15 +40,30 @@ def _tint(colour: Colour, strength: float) -> Colour:
     return r, g, b
 
 
+@lru_cache(maxsize=8)
+def _scratch(pixels: int, thread: int) -> Image.Image:
+    """A picture to draw on again and again: a fresh one costs more than all the drawing. Each thread has its own."""
+    return Image.new("RGB", (pixels, pixels))
+
+
+@lru_cache(maxsize=8)
+def _font(pixels: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(max(pixels, 4))
+
+
 class _Canvas:
     """World coordinates (y up) on a supersampled picture with a margin."""
 
-    def __init__(self, size: int, low: float, high: float, picture: Image.Image | None = None) -> None:
+    def __init__(self, size: int, low: float, high: float, ground: Image.Image | None = None) -> None:
         self.pixels = size * FINE
         self.margin = 0.06 * self.pixels
         self.low = low
         self.scale = (self.pixels - 2 * self.margin) / (high - low)
-        self.picture = picture or Image.new("RGB", (self.pixels, self.pixels), PAPER)
+        if ground:
+            self.picture = _scratch(self.pixels, threading.get_ident())
+            self.picture.paste(ground)
+        else:
+            self.picture = Image.new("RGB", (self.pixels, self.pixels), PAPER)
         self.draw = ImageDraw.Draw(self.picture)
 
     def at(self, x: float, y: float) -> Point:
@@ -72,6 +88,9 @@ class _Canvas:
     def polygon(self, points: list[Point], fill: Colour, edge: Colour | None = None) -> None:
         self.draw.polygon([self.at(*p) for p in points], fill=fill, outline=edge)
 
+    def label(self, centre: Point, text: str, colour: Colour, height: float) -> None:
+        self.draw.text(self.at(*centre), text, fill=colour, font=_font(round(height * self.scale)), anchor="mm")
+
     def array(self) -> np.ndarray:
         return np.array(self.picture.reduce(FINE))
 
@@ -91,6 +110,7 @@ def _gunner_ground(size: int) -> Image.Image:
             canvas.box((column, row), (min(column + 1, SIDE), min(row + 1, SIDE)), _tint(colour, 0.22))
             canvas.box((column + 0.08, row + 0.08), (column + 0.92, row + 0.92), None, _tint(colour, 0.7), 0.004)
         for column, row in AMMO[k].tolist():
+            canvas.box((column, row), (min(column + 1, SIDE), min(row + 1, SIDE)), _tint(colour, 0.07))
             for dx in (-0.16, 0.0, 0.16):  # three rounds
                 x, y = column + 0.5 + dx, row + 0.5
                 canvas.box((x - 0.05, y - 0.16), (x + 0.05, y + 0.08), _tint(colour, 0.75))
@@ -104,7 +124,7 @@ def _gunner_ground(size: int) -> Image.Image:
 
 def draw_gunner(obs: np.ndarray, size: int = 400) -> np.ndarray:
     """2D-Gunner from its grouped observation: uint8 [size, size, 3]."""
-    canvas = _Canvas(size, 0.0, SIDE, _gunner_ground(size).copy())
+    canvas = _Canvas(size, 0.0, SIDE, _gunner_ground(size))
     zones, agent, ammo, picker = obs[0:4], tuple(obs[4:6].tolist()), obs[6:10], tuple(obs[10:12].tolist())
     grip, targets, view = float(obs[12]), obs[13:17], float(obs[17])
     for k, corner in enumerate(((SIDE, 0.0), (SIDE, SIDE), (0.0, 0.0), (0.0, SIDE))):
@@ -133,21 +153,29 @@ def draw_gunner(obs: np.ndarray, size: int = 400) -> np.ndarray:
     return canvas.array()
 
 
+@lru_cache(maxsize=4)
+def _particle_ground(size: int) -> Image.Image:
+    canvas = _Canvas(size, -1.0, 1.0)
+    canvas.box((-1, -1), (1, 1), None, INK, 0.004)
+    return canvas.picture
+
+
 def draw_particles(position: np.ndarray, velocity: np.ndarray, station: np.ndarray, size: int = 400) -> np.ndarray:
     """Multi-Particle: agents are discs, stations squares of the same colour, with the range of interaction around them."""
-    canvas = _Canvas(size, -1.0, 1.0)
+    canvas = _Canvas(size, -1.0, 1.0, _particle_ground(size))
     near = np.linalg.norm(position - station, axis=-1) < NEAR
-    stations, agents = station.tolist(), position.tolist()
+    stations, agents, speeds = station.tolist(), position.tolist(), velocity.tolist()
     for i, colour in enumerate(TEN):
-        canvas.disc(stations[i], NEAR, None, _tint(colour, 0.45 if near[i] else 0.18), 0.0025)
-    canvas.box((-1, -1), (1, 1), None, INK, 0.004)
+        canvas.disc(stations[i], NEAR, None, _tint(colour, 0.5 if near[i] else 0.18), 0.0025)
     for i, colour in enumerate(TEN):
-        canvas.line(agents[i], stations[i], _tint(colour, 0.6 if near[i] else 0.25), 0.003)
+        canvas.line(agents[i], stations[i], _tint(colour, 0.7 if near[i] else 0.3), 0.005 if near[i] else 0.003)
     for i, colour in enumerate(TEN):
         x, y = stations[i]
-        canvas.box((x - 0.05, y - 0.05), (x + 0.05, y + 0.05), colour if near[i] else _tint(colour, 0.3), colour, 0.006)
+        canvas.box((x - 0.06, y - 0.06), (x + 0.06, y + 0.06), colour if near[i] else _tint(colour, 0.2), colour, 0.006)
+        canvas.label((x, y), str(i), PAPER if near[i] else colour, 0.1)
     for i, colour in enumerate(TEN):
         x, y = agents[i]
-        canvas.line((x, y), (x + 0.1 * float(velocity[i, 0]), y + 0.1 * float(velocity[i, 1])), INK, 0.005)
-        canvas.disc((x, y), 0.055, colour, PAPER, 0.004)
+        canvas.line((x, y), (x + 0.15 * speeds[i][0], y + 0.15 * speeds[i][1]), INK, 0.006)  # where it is heading
+        canvas.disc((x, y), 0.064, colour, PAPER, 0.004)
+        canvas.label((x, y), str(i), PAPER, 0.1)
     return canvas.array()
