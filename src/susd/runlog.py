@@ -1,0 +1,381 @@
+"""The folder of a run, its metrics and what is shown while it runs.
+
+    config.json  meta.json  metrics.jsonl  checkpoints/  figures/  videos/
+
+`config.json` is written last, so a folder that has one holds a whole run. JAX and rich are imported where they are needed.
+"""
+
+import contextlib
+import errno
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from susd.errors import UserError
+
+_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def write_json(path: Path, obj: Any) -> None:
+    """Write a JSON file whole or not at all."""
+    _replace(path, (json.dumps(obj, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f"there is no file {path}") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON: {error}") from error
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """16 hex digits that are the same for equal configs, whatever the order of their keys."""
+    canonical = json.dumps(config, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """An existing run folder with its config and meta data."""
+
+    path: Path
+    config: dict[str, Any]
+    meta: dict[str, Any]
+
+    @classmethod
+    def create(cls, path: Path, config: dict[str, Any], command: str) -> "RunFolder":
+        """Make the folder of a new run; refuse a place that cannot be written to or already holds a run."""
+        path = Path(path)
+        _check_place(path)
+        try:
+            for name in ("checkpoints", "figures", "videos"):
+                (path / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot make run folder {path}: {error.strerror}") from error
+        run = cls(path, config, _meta(config, command))
+        with run.lock():  # two processes may have found the place free at the same time
+            _check_place(path)
+            write_json(path / "meta.json", run.meta)
+            write_json(path / "config.json", config)
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """Open the folder of an existing run."""
+        path = Path(path)
+        if not path.is_dir():
+            raise UserError(
+                f"there is no run folder {path}" if not path.exists() else f"{path} is a file, not a run folder"
+            )
+        missing = [name for name in ("config.json", "meta.json") if not (path / name).is_file()]
+        if missing:
+            raise UserError(f"{path} is not a run folder: it has no {' and no '.join(missing)}")
+        return cls(path, read_json(path / "config.json"), read_json(path / "meta.json"))
+
+    @property
+    def hash(self) -> str:
+        """The hash of the config as it is in the folder now."""
+        return config_hash(self.config)
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def figures(self) -> Path:
+        """The folder of the figures."""
+        return self.path / "figures"
+
+    @property
+    def videos(self) -> Path:
+        """The folder of the videos."""
+        return self.path / "videos"
+
+    @property
+    def metrics(self) -> Path:
+        """The metrics file: one JSON object with an `epoch` per line; nan and ±inf are the strings "nan", "inf", "-inf"."""
+        return self.path / "metrics.jsonl"
+
+    def append_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add rows, each with an `epoch`, to the metrics file."""
+        if missing := [row for row in rows if "epoch" not in row]:
+            raise ValueError(f"a row of metrics needs an epoch, got {missing[0]}")
+        try:
+            with open(self.metrics, "ab") as file:
+                file.write("".join(json.dumps(_plain(row), allow_nan=False) + "\n" for row in rows).encode())
+        except OSError as error:
+            raise UserError(f"cannot write metrics to {self.metrics}: {error.strerror}") from error
+
+    def sync_metrics(self) -> None:
+        """Put the metrics on the disk; to be done before a checkpoint, which must not outlive them in a power failure."""
+        if self.metrics.exists():
+            with open(self.metrics, "ab") as file:
+                os.fsync(file.fileno())
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All rows of the metrics file; a last line that was not written to its end is ignored."""
+        return [_numbers(row) for _, row in self._lines()]
+
+    def truncate_metrics(self, epoch: int) -> None:
+        """Drop the rows after `epoch` and a half-written last line: the run resumed from there writes them again."""
+        kept = [line for line, row in self._lines() if row["epoch"] <= epoch]
+        content = b"".join(line + b"\n" for line in kept)
+        if self.metrics.exists() and self.metrics.read_bytes() != content:
+            _replace(self.metrics, content)
+
+    def _lines(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        lines = self.metrics.read_bytes().split(b"\n") if self.metrics.exists() else []
+        if lines and not lines[-1]:
+            lines.pop()
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+                row["epoch"]
+            except (ValueError, TypeError, KeyError) as error:
+                if number == len(lines):
+                    return
+                raise UserError(f"{self.metrics} is damaged: line {number} is not a row of metrics") from error
+            yield line, row
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from training in this folder; the system lifts the lock if this one dies."""
+        import fcntl
+
+        path = self.path / ".lock"
+        try:
+            file = open(path, "a+")  # noqa: SIM115
+        except OSError as error:
+            raise UserError(f"cannot write to run folder {self.path}: {error.strerror}") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.seek(0)
+                owner = f"process {pid}" if (pid := file.read().strip()) else "another process"
+                raise UserError(f"run folder {self.path} is in use by {owner}; wait for it to end or stop it") from error
+            except OSError as error:  # some network file systems have no locks; training there must still be possible
+                if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
+                    raise
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+
+def _check_place(path: Path) -> None:
+    if (path / "config.json").exists():
+        raise UserError(f"{path} already holds a run; continue it with --resume or name another folder with --run")
+    place = path
+    while not (place.exists() or place.is_symlink()) and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        raise UserError(f"cannot make run folder {path}: {place} is not a folder")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise UserError(f"cannot make run folder {path}: no permission to write in {place}")
+
+
+def _meta(config: Mapping[str, Any], command: str) -> dict[str, Any]:
+    import jax
+
+    device = jax.devices()[0]
+    packages = ("jax", "jaxlib", "equinox", "optax", "numpy", "susd")
+    return {
+        "command": command,
+        "created": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "config_hash": config_hash(config),
+        "commit": source_commit(Path(__file__)),
+        "versions": {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in packages},
+        "device": {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()},
+        "cpus": os.cpu_count(),
+        "system": platform.platform(),
+    }
+
+
+def source_commit(file: Path) -> str | None:
+    """The git commit of the source tree a file is part of, with "-dirty" if the tree was modified since."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(file.parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", file.name)  # an installed copy may lie inside a repository of something else
+        return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON knows it: arrays as numbers or lists, floats that are not finite as strings."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _numbers(value: Any) -> Any:
+    """The reverse of `_plain`."""
+    if isinstance(value, dict):
+        return {name: _numbers(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+class Sink(Protocol):
+    """Where rows of metrics go besides `metrics.jsonl`."""
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Log the numbers of one row at its epoch."""
+
+    def close(self) -> None:
+        """Write out what is pending."""
+
+
+class _TensorBoard:
+    def __init__(self, folder: Path) -> None:
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError as error:
+            raise UserError("--tensorboard needs a package that is missing: pip install 'susd[tensorboard]'") from error
+        self._writer = SummaryWriter(str(folder / "tensorboard"))
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        for name, value in _scalars(row).items():
+            self._writer.add_scalar(name, value, row["epoch"])
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _WandB:
+    def __init__(self, folder: Path) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise UserError("--wandb needs a package that is missing: pip install 'susd[wandb]'") from error
+        identity = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]  # a resumed run goes on in its place
+        config = read_json(folder / "config.json")
+        self._run = wandb.init(project="susd", name=folder.name, id=identity, resume="allow", dir=folder, config=config)
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self._run.log(_scalars(row), step=row["epoch"])
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def open_sinks(folder: Path, tensorboard: bool, wandb: bool) -> list[Sink]:
+    """The sinks asked for; each is an optional package."""
+    sinks: list[Sink] = [_TensorBoard(folder)] if tensorboard else []
+    return [*sinks, _WandB(folder)] if wandb else sinks
+
+
+def _scalars(row: Mapping[str, Any]) -> dict[str, float]:
+    plain = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in row.items()}
+    return {name: value for name, value in plain.items() if isinstance(value, int | float) and name != "epoch"}
+
+
+class Progress:
+    """One line that shows how far a run is: a bar in a terminal, in a log file a plain line every ten seconds."""
+
+    _INTERVAL = 10.0
+
+    def __init__(self, total_epochs: int, start_epoch: int = 0, quiet: bool = False) -> None:
+        self._total, self._start, self._quiet = total_epochs, start_epoch, quiet
+        self._began = time.monotonic()
+        self._printed = -math.inf
+        self._bar: Any = None
+        if not quiet and sys.stderr.isatty():
+            self._bar = _terminal_bar()
+            self._task = self._bar.add_task("", total=total_epochs, completed=start_epoch, text="starting")
+            self._bar.start()
+
+    def update(self, epoch: int, fields: Mapping[str, float | str]) -> None:
+        """Show that `epoch` epochs are done, the time left and some values, such as {"steps/s": 1.2e4, "coverage": 31}."""
+        now = time.monotonic()
+        left = (now - self._began) / max(epoch - self._start, 1) * (self._total - epoch)
+        values = [f"{name} {value if isinstance(value, str) else short(value)}" for name, value in fields.items()]
+        text = "  ".join([f"{epoch}/{self._total}", f"{_duration(left)} left", *values])
+        if self._bar is not None:
+            self._bar.update(self._task, completed=epoch, text=text)
+        elif not self._quiet and (now - self._printed >= self._INTERVAL or epoch >= self._total):
+            self._printed = now
+            print(text, file=sys.stderr, flush=True)
+
+    def message(self, text: str) -> None:
+        """Print a line, above the bar if there is one; also when quiet."""
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the last line as it is and give the terminal back."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def _terminal_bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as RichProgress
+    from rich.table import Column
+
+    text = TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+    return RichProgress(BarColumn(bar_width=12), text, console=Console(stderr=True))
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def short(value: float) -> str:
+    """A number in at most six characters or so: 0.123, 31, 12.3k, 4.5M."""
+    for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if math.isfinite(value) and abs(value) >= 0.9995 * limit:
+            return f"{value / limit:.3g}{suffix}"
+    return f"{value:.3g}"
