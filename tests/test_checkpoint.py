@@ -326,6 +326,15 @@ def test_an_interrupted_save_leaves_the_older_ones(
     assert old.read_bytes() == before
 
 
+def test_what_a_crash_left_is_ignored_and_then_removed(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, 1, state_of(1), {})
+    leftover = tmp_path / ".step-00000002.ckpt.tmp"
+    leftover.write_bytes(b"SUSDCKPT and no more")
+    assert checkpoint.restore_latest(tmp_path, state_of(), on_skip=pytest.fail)[2].name == "step-00000001.ckpt"
+    checkpoint.save(tmp_path, 3, state_of(3), {})
+    assert not leftover.exists()
+
+
 def test_a_full_disk_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint.save(tmp_path, 1, state_of(), {})
     monkeypatch.setattr(checkpoint.os, "fsync", raising(OSError(errno.ENOSPC, "No space left on device")))
