@@ -362,9 +362,8 @@ def _terminal_bar() -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as RichProgress
-    from rich.table import Column
 
-    text = TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+    text = TextColumn("{task.fields[text]}", markup=False)
     return RichProgress(BarColumn(bar_width=12), text, console=Console(stderr=True))
 
 
