@@ -80,7 +80,7 @@ class Gunner:
 
     def step(self, state: GunnerState, action: jax.Array, key: jax.Array) -> GunnerState:
         """One step with an action in [-1, 1]^6, clipped and scaled; the key is not used."""
-        return self.apply(state, jnp.clip(action, -1.0, 1.0) * RANGE)
+        return self.apply(state, jnp.clip(action * RANGE, -RANGE, RANGE))
 
     def apply(self, state: GunnerState, physical: jax.Array) -> GunnerState:
         """One step with increments in arena units and radians, taken as they are (the original does not clip them)."""
