@@ -180,10 +180,13 @@ def _load(path: Path, kind: Kind, task: Task | None) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise UserError(f"no recording at {path}")
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            stored = {key: archive[key] for key in archive.files}
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is not a recording: it cannot be read as an .npz file ({error})") from None
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            stored = {key: archive[key] for key in archive.files} if isinstance(archive, np.lib.npyio.NpzFile) else None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        stored = None
+    if stored is None:
+        raise UserError(f"{path} is not a recording: it cannot be read as an .npz file of plain numbers")
     data: dict[str, np.ndarray] = {}
     sizes: dict[str, int] = {"D": kind.world.spec.obs_size, "A": kind.world.spec.action_size}
     for key, axes in _shapes(kind, task).items():
