@@ -1,0 +1,25 @@
+"""susd: factored unsupervised skill discovery. `train`, `load`, `configure` and `make` are all most people need."""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+_HOMES = {
+    "train": "susd.train",
+    "load": "susd.agent",
+    "Agent": "susd.agent",
+    "configure": "susd.config",
+    "Config": "susd.config",
+    "make": "susd.envs",
+    "Factorization": "susd.factors",
+    "SkillSpace": "susd.skills",
+    "UserError": "susd.errors",
+}
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: JAX takes a second to load, and `susd --help` should not."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'susd' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

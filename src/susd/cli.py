@@ -1,0 +1,213 @@
+"""The command line. It reads arguments, calls the public API and prints; JAX is imported only by commands that need it."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from susd.config import Config
+from susd.envs import ENVIRONMENTS
+from susd.errors import UserError
+
+USER_ERROR, NON_FINITE, INTERRUPTED = 2, 3, 130
+_OWN_FLAGS = ("env", "env_options")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command; bad input prints one sentence and exits with 2."""
+    options = parser().parse_args(arguments)
+    try:
+        sys.exit(options.command(options))
+    except UserError as error:
+        print(f"susd: error: {error}", file=sys.stderr)
+        sys.exit(USER_ERROR)
+    except BrokenPipeError:  # the reader, `head` for instance, has seen enough
+        sys.stderr.close()
+        sys.exit(1)
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    top = argparse.ArgumentParser(prog="susd", description="Factored unsupervised skill discovery.")
+    top.add_argument("--version", action="store_true", help="print the version and exit")
+    top.set_defaults(command=_version_or_help(top))
+    commands = top.add_subparsers(title="commands", metavar="COMMAND")
+
+    command = commands.add_parser("train", help="discover skills in an environment")
+    command.add_argument("env", nargs="?", metavar="ENV", help=f"one of {', '.join(ENVIRONMENTS)}")
+    command.add_argument("--run", type=Path, help="run folder; default: a new one below runs/")
+    command.add_argument("--resume", action="store_true", help="go on with the run in --run from its last good checkpoint")
+    command.add_argument("--quiet", action="store_true", help="no progress bar and no table")
+    command.add_argument("--no-report", action="store_true", help="no evaluation, figures and video at the end")
+    command.add_argument("--tensorboard", action="store_true", help="also log for TensorBoard")
+    command.add_argument("--wandb", action="store_true", help="also log to Weights & Biases")
+    _add_config_flags(command)
+    command.set_defaults(command=_train)
+
+    command = commands.add_parser("evaluate", help="measure a trained run; writes JSON and a figure into its folder")
+    command.add_argument("run", type=Path, metavar="RUN")
+    command.add_argument("what", choices=("coverage", "control"))
+    command.add_argument("--seed", type=int, default=0, help="seed of the evaluation's skills")
+    command.add_argument("--steps", type=int, default=20_000, help="coverage: environment steps, a multiple of 200")
+    command.add_argument("--json", action="store_true", help="print the JSON instead of a table")
+    command.set_defaults(command=_evaluate)
+
+    command = commands.add_parser("show", help="where a run stands")
+    command.add_argument("run", type=Path, metavar="RUN")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(command=_show)
+
+    command = commands.add_parser("replay", help="replay a recording of the original environments and compare")
+    command.add_argument("file", type=Path, metavar="FILE.npz")
+    command.add_argument("--as", dest="as_name", metavar="NAME", help="environment or task; default: from the file's name")
+    command.set_defaults(command=_replay)
+
+    command = commands.add_parser("bench", help="measure the speed of this machine")
+    command.add_argument("what", choices=("env", "update", "epoch"))
+    command.add_argument("env", metavar="ENV", help=f"one of {', '.join(ENVIRONMENTS)}")
+    command.add_argument("--seconds", type=float, default=10.0, help="time spent measuring")
+    command.add_argument("--worlds", type=int, default=1024, help="env: worlds stepped together")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    _add_config_flags(command)
+    command.set_defaults(command=_bench)
+
+    command = commands.add_parser("doctor", help="device, versions, memory and a short speed probe")
+    command.add_argument("env", nargs="?", default="gunner", metavar="ENV", help="environment whose replay is sized")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    _add_config_flags(command)
+    command.set_defaults(command=_doctor)
+    return top
+
+
+def _add_config_flags(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("options of the run (default: the preset's)")
+    group.add_argument(
+        "--env-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="option of the environment, e.g. layout=random, layout_seed=1, actions=five, start=0; may be repeated",
+    )
+    for spec in dataclasses.fields(Config):
+        if spec.name in _OWN_FLAGS:
+            continue
+        flag, rule = "--" + spec.name.replace("_", "-"), spec.metadata
+        kind = type(spec.default)
+        text = rule["help"] + (f" ({' | '.join(rule['choices'])})" if rule["choices"] else "")
+        extra: dict[str, Any] = {"action": argparse.BooleanOptionalAction} if kind is bool else {"type": kind, "metavar": "X"}
+        group.add_argument(flag, default=argparse.SUPPRESS, help=text, **extra)
+
+
+def _changes(options: argparse.Namespace) -> dict[str, Any]:
+    """The config options that were given."""
+    names = {spec.name for spec in dataclasses.fields(Config)} - set(_OWN_FLAGS)
+    changes = {name: value for name, value in vars(options).items() if name in names}
+    env_options: dict[str, Any] = {}
+    for text in options.env_option:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UserError(f"--env-option {text!r} is not of the form NAME=VALUE")
+        env_options[name] = int(value) if value.lstrip("-").isdigit() else value
+    return {**changes, **({"env_options": env_options} if env_options else {})}
+
+
+def _version_or_help(top: argparse.ArgumentParser) -> Any:
+    def run(options: argparse.Namespace) -> int:
+        if options.version:
+            from susd import __version__
+
+            print(__version__)
+            return 0
+        top.print_help()
+        return USER_ERROR
+
+    return run
+
+
+def _train(options: argparse.Namespace) -> int:
+    if options.env is None and not options.resume:
+        raise UserError(f"name an environment: {', '.join(ENVIRONMENTS)}")
+    changes = _changes(options)  # before JAX is imported, so that a mistake is answered at once
+    from susd.train import Interrupted, NonFiniteError, train
+
+    try:
+        run = train(
+            options.env,
+            run=options.run,
+            resume=options.resume,
+            quiet=options.quiet,
+            tensorboard=options.tensorboard,
+            wandb=options.wandb,
+            **changes,
+        )
+    except NonFiniteError as error:
+        print(f"susd: {error}", file=sys.stderr)
+        return NON_FINITE
+    except Interrupted as error:
+        print(f"susd: {error}", file=sys.stderr)
+        return INTERRUPTED
+    if not options.no_report:
+        from susd.summary import report
+
+        report(run, quiet=options.quiet)
+    else:
+        print(run)
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from susd.evaluation.evaluate import evaluate
+    from susd.summary import print_evaluation
+
+    result = evaluate(options.run, options.what, options.seed, options.steps)
+    if options.json:
+        print(json.dumps(result))
+    else:
+        print_evaluation(options.run, result)
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    from susd.summary import print_show, show
+
+    status = show(options.run)
+    if options.json:
+        print(json.dumps(status))
+    else:
+        print_show(status)
+    return 0
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from susd import recordings
+
+    result = recordings.replay(options.file, options.as_name)
+    print(json.dumps(result))
+    return 0 if recordings.ok(result) else 1
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from susd import bench
+    from susd.config import configure
+
+    result = bench.run(options.what, configure(options.env, **_changes(options)), options.seconds, options.worlds)
+    print(json.dumps(result) if options.json else bench.table(result))
+    return 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from susd import doctor
+    from susd.config import configure
+
+    result = doctor.examine(configure(options.env, **_changes(options)))
+    print(json.dumps(result) if options.json else doctor.table(result))
+    return 0
+
+
+if __name__ == "__main__":
+    main()

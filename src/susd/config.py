@@ -1,0 +1,132 @@
+"""Config: every option of a run, its presets, and the checks that come before any long work. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from susd.errors import UserError
+
+
+def option(default: Any, text: str, choices: tuple[str, ...] = (), low: float | None = None, high: float | None = None) -> Any:
+    """A field with its help text and what it may be; `low` and `high` are the inclusive limits of a number."""
+    return field(default=default, metadata={"help": text, "choices": choices, "low": low, "high": high})
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run. The defaults are the `paper` preset; `quick` and the environments change some of them (see PRESETS)."""
+
+    env: str = option("gunner", "environment")
+    env_options: dict[str, Any] = field(default_factory=dict, metadata={"help": "options of the environment"})
+    factors: str = option("", "factorization: a named one (3, 4, 2, 1 for gunner) or NAME=0:6,NAME=6:13,..; default: the environment's")
+    method: str = option("susd", "method")
+    preset: str = option("quick", "preset the other options start from", ("quick", "paper"))
+    seed: int = option(0, "seed of everything", low=0, high=2**31 - 1)
+    seeds: int = option(1, "train this many agents (seeds seed, seed+1, ..) in one program", low=1, high=1024)
+
+    epochs: int = option(10_000, "epochs in all", low=1)
+    episodes: int = option(8, "episodes per epoch", low=1)
+    horizon: int = option(0, "steps per episode; 0: the environment's", low=0)
+    gradient_steps: int = option(50, "gradient steps per epoch", low=1)
+    batch_size: int = option(256, "transitions per gradient step", low=1)
+    replay: int = option(1_000_000, "replay capacity in transitions", low=1)
+    warmup: int = option(10_000, "transitions in the replay before the first gradient step", low=1)
+    time_limit: str = option("terminal", "the end of an episode ends the value, or the value is bootstrapped", ("terminal", "bootstrap"))
+
+    skill_dim: int = option(2, "skill dimensions per factor, D", low=1, high=1024)
+    prior: str = option("sphere", "skill prior: unit length as a whole, per factor, or standard normal", ("sphere", "factor_sphere", "gaussian"))
+    scale_skill: bool = option(False, "scale the skill to unit variance per entry where it enters actor and critics")
+    constraint: str = option("joint", "one constraint and lambda for all factors, or one each", ("joint", "per_factor"))
+    weight: str = option("raw", "curiosity weight: divided by its running mean, raw, or none", ("mean", "raw", "none"))
+    share_agent: bool = option(False, "give the first factor to every phi_i as an additional input")
+    lambda_init: float = option(3000.0, "initial lambda", low=1e-6)
+    slack: float = option(1e-6, "epsilon of the constraint", low=0.0)
+    min_std: float = option(1e-6, "smallest standard deviation of the density model", low=1e-8, high=1.0)
+
+    hidden: int = option(1024, "units per hidden layer of actor and critics", low=1, high=65536)
+    phi_hidden: int = option(1024, "units per hidden layer of each phi_i", low=1, high=65536)
+    density_hidden: int = option(1024, "units per hidden layer of the density model", low=1, high=65536)
+    layers: int = option(2, "hidden layers of every network", low=1, high=16)
+    actor_activation: str = option("tanh", "hidden units of the actor", ("tanh", "relu"))
+    precision: str = option("float32", "matmuls of actor, critics and density", ("float32", "bfloat16"))
+
+    learning_rate: float = option(1e-4, "Adam's rate for all networks and the temperature", low=0.0)
+    dual_learning_rate: float = option(1e-4, "Adam's rate for log lambda", low=0.0)
+    discount: float = option(0.99, "discount per step", low=0.0, high=1.0)
+    tau: float = option(0.005, "target network rate", low=0.0, high=1.0)
+    alpha_init: float = option(0.01, "initial entropy coefficient", low=1e-12)
+    adaptive_alpha: bool = option(True, "adapt the entropy coefficient to a target entropy of -|A|/2")
+    reward_scale: float = option(1.0, "factor on the policy's reward", low=0.0)
+    normalise_reward: bool = option(False, "divide the policy's reward by its running root mean square")
+
+    eval_every: int = option(100, "epochs between two coverage measurements", low=1)
+    checkpoint_every: int = option(200, "epochs between two checkpoints", low=1)
+    keep: int = option(2, "checkpoints kept", low=1)
+
+    def __post_init__(self) -> None:
+        for spec in dataclasses.fields(self):
+            value, rule = getattr(self, spec.name), spec.metadata
+            flag = "--" + spec.name.replace("_", "-")
+            if rule.get("choices") and value not in rule["choices"]:
+                raise UserError(f"{flag} is {value!r}; choose one of {', '.join(rule['choices'])}")
+            low, high = rule.get("low"), rule.get("high")
+            if low is not None and not (isinstance(value, (int, float)) and value >= low):
+                raise UserError(f"{flag} is {value}; it must be at least {low:g}")
+            if high is not None and value > high:
+                raise UserError(f"{flag} is {value}; it must be at most {high:g}")
+
+    def to_json(self) -> dict[str, Any]:
+        """As a plain mapping."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Config:
+        """The inverse of `to_json`; unknown or missing names are errors."""
+        known = {spec.name for spec in dataclasses.fields(cls)}
+        if set(values) != known:
+            extra, missing = sorted(set(values) - known), sorted(known - set(values))
+            raise UserError(f"this config does not fit this version of susd: unknown {extra}, missing {missing}")
+        return cls(**values)
+
+
+# What learns best in minutes on two cores; docs/presets.md has one line and one measurement for each deviation.
+QUICK: dict[str, Any] = {
+    "epochs": 1000,
+    "replay": 200_000,
+    "warmup": 2_000,
+    "prior": "factor_sphere",
+    "scale_skill": True,
+    "constraint": "per_factor",
+    "weight": "mean",
+    "lambda_init": 30.0,
+    "slack": 1e-3,
+    "min_std": 1e-3,
+    "hidden": 256,
+    "phi_hidden": 64,
+    "density_hidden": 128,
+    "actor_activation": "relu",
+    "learning_rate": 3e-4,
+    "dual_learning_rate": 1e-3,
+    "normalise_reward": True,
+    "eval_every": 25,
+    "checkpoint_every": 100,
+}
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "paper": {"*": {}, "multi_particle": {"env_options": {"actions": "five"}}},
+    "quick": {"*": QUICK, "gunner": {}, "multi_particle": {}},
+}
+
+
+def configure(env: str, preset: str = "quick", **changes: Any) -> Config:
+    """The preset for this environment, with the given options changed."""
+    if preset not in PRESETS:
+        raise UserError(f"preset {preset!r} is unknown; choose one of {', '.join(PRESETS)}")
+    values = {**PRESETS[preset]["*"], **PRESETS[preset].get(env, {})}
+    values["env_options"] = {**values.get("env_options", {}), **changes.pop("env_options", {})}
+    known = {spec.name for spec in dataclasses.fields(Config)}
+    for name in changes:
+        if name not in known:
+            raise UserError(f"option {name!r} is unknown; options are {', '.join(sorted(known))}")
+    return Config(**{**values, **changes, "env": env, "preset": preset})

@@ -1,0 +1,73 @@
+"""Coverage: how much of the plane the skills visit, as the paper counts it and as cells of a grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from susd.collect import Policy, rollout
+from susd.envs.base import Environment, EnvSpec
+from susd.errors import UserError
+from susd.skills import SkillSpace
+
+BINS = 50
+PERIOD = 200  # steps between two resets, each with a new skill
+STEPS = 20_000
+
+
+def trajectories(env: Environment, policy: Policy, skills: SkillSpace, key: jax.Array, steps: int = STEPS) -> jax.Array:
+    """Observations [T, W, S] of W = steps / 200 random skills, each from reset for 200 steps."""
+    k_skills, k_run = jax.random.split(key)
+    drawn = skills.sample(k_skills, steps // PERIOD)
+    return rollout(env, policy, drawn, PERIOD, k_run)[1].next_obs
+
+
+def positions(spec: EnvSpec, obs: jax.Array) -> jax.Array:
+    """The position of each plane, [P, .., 2], scaled so that its box is [0, 1]."""
+    if not spec.planes:
+        raise UserError(f"{spec.name} has no position whose coverage could be measured")
+    return jnp.stack([(obs[..., np.array([p.x, p.y])] - p.low) / (p.high - p.low) for p in spec.planes])
+
+
+def grid(spec: EnvSpec, obs: jax.Array) -> jax.Array:
+    """Visits per cell, [P, BINS, BINS] (first axis of a grid is x)."""
+    cells = jnp.clip((positions(spec, obs) * BINS).astype(jnp.int32), 0, BINS - 1).reshape(len(spec.planes), -1, 2)
+    flat = cells[..., 0] * BINS + cells[..., 1]
+    counts = jax.vmap(lambda c: jnp.zeros(BINS * BINS, jnp.int32).at[c].add(1))(flat)
+    return counts.reshape(-1, BINS, BINS)
+
+
+def visited_cells(spec: EnvSpec, obs: jax.Array) -> jax.Array:
+    """Number of visited grid cells of each plane, [P]."""
+    return (grid(spec, obs) > 0).sum(axis=(1, 2))
+
+
+def unique_positions(spec: EnvSpec, obs: np.ndarray) -> np.ndarray:
+    """The paper's count: distinct positions after rounding to two decimals, for each plane, [P]."""
+    counts = []
+    for plane in spec.planes:
+        rounded = np.round(obs[..., [plane.x, plane.y]].reshape(-1, 2).astype(np.float64) * 100).astype(np.int64)
+        counts.append(len(np.unique(rounded, axis=0)))
+    return np.array(counts)
+
+
+def landmarks(spec: EnvSpec, obs: jax.Array) -> dict[str, jax.Array]:
+    """For every landmark, the share of skills (worlds) that switched it on at some time."""
+    return {name: (obs[..., index] > 0.5).any(axis=0).mean() for name, index in spec.landmarks.items()}
+
+
+def summarise(spec: EnvSpec, obs: np.ndarray) -> dict[str, Any]:
+    """All coverage numbers of one set of trajectories [T, W, S]."""
+    cells = np.asarray(visited_cells(spec, jnp.asarray(obs)))
+    unique = unique_positions(spec, obs)
+    names = [p.name for p in spec.planes]
+    return {
+        "steps": int(obs.shape[0] * obs.shape[1]),
+        "cells": {"worst": int(cells.min()), "average": float(cells.mean()), "of": BINS * BINS},
+        "unique": {"worst": int(unique.min()), "average": float(unique.mean())},
+        "per_plane": {n: {"cells": int(c), "unique": int(u)} for n, c, u in zip(names, cells, unique, strict=True)},
+        "landmarks": {name: float(share) for name, share in landmarks(spec, jnp.asarray(obs)).items()},
+    }

@@ -1,0 +1,132 @@
+"""`susd evaluate RUN coverage|control`: measure a trained run, write JSON and figures into its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from susd import figures, video
+from susd.agent import Agent, load_all
+from susd.collect import Policy, rollout
+from susd.envs.base import Environment
+from susd.errors import UserError
+from susd.evaluation import control, coverage
+from susd.runlog import RunFolder, write_json
+
+Result = dict[str, Any]
+
+
+def functional(agent: Agent) -> Environment:
+    """The agent's environment, if trajectories can be run in one compiled scan."""
+    if not isinstance(agent.program.env, Environment):
+        raise UserError(f"this evaluation needs a functional environment; {agent.program.env.spec.name} is not one")
+    return agent.program.env
+
+
+def untrained_actor(agent: Agent) -> Any:
+    """The actor as it was before the first gradient step of the same seed."""
+    return jax.jit(agent.program.init)(jnp.int32(agent.seed)).learner.sac.actor
+
+
+def random_actions(action_size: int) -> Policy:
+    """Uniform actions that ignore everything."""
+    return lambda obs, _, key: jax.random.uniform(key, (obs.shape[0], action_size), minval=-1.0, maxval=1.0)
+
+
+def evaluate_coverage(agent: Agent, seed: int = 0, steps: int = coverage.STEPS) -> tuple[Result, dict[str, np.ndarray]]:
+    """Coverage of sampled and of mean actions beside the untrained policy and random actions; also visits per cell."""
+    env, program = functional(agent), agent.program
+    if steps < coverage.PERIOD or steps % coverage.PERIOD:
+        raise UserError(f"steps is {steps}; it must be a multiple of {coverage.PERIOD}, the length of one skill")
+    untrained = untrained_actor(agent)
+    policies = {
+        "trained, mean actions": program.policy(agent.learner.sac.actor, sampled=False),
+        "trained, sampled actions": program.policy(agent.learner.sac.actor),
+        "untrained, mean actions": program.policy(untrained, sampled=False),
+        "untrained, sampled actions": program.policy(untrained),
+        "random actions": random_actions(env.spec.action_size),
+    }
+    result: Result = {}
+    grids: dict[str, np.ndarray] = {}
+    for label, policy in policies.items():
+        run: Callable[..., jax.Array] = jax.jit(
+            lambda key, policy=policy: coverage.trajectories(env, policy, program.learner.method.skills, key, steps)
+        )
+        obs = run(jax.random.key(seed))
+        grids[label] = np.asarray(coverage.grid(env.spec, obs))
+        result[label] = coverage.summarise(env.spec, np.asarray(obs))
+    return result, grids
+
+
+def evaluate_control(agent: Agent, seed: int = 0, pairs: int = control.PAIRS) -> tuple[Result, np.ndarray]:
+    """Which part of the skill moves which factor, with mean actions over one training episode."""
+    env, program = functional(agent), agent.program
+    skills = program.learner.method.skills
+    policy = program.policy(agent.learner.sac.actor, sampled=False)
+    run = jax.jit(lambda key: control.control_matrix(env, policy, skills, key, program.horizon, pairs))
+    matrix = np.asarray(run(jax.random.key(seed)))
+    return control.summarise(env.spec, matrix), matrix
+
+
+def evaluate(run: str | Path, what: str, seed: int = 0, steps: int = coverage.STEPS) -> Result:
+    """Evaluate every seed of a run; writes RUN/evaluation/WHAT.json and RUN/figures/WHAT.png and returns the JSON."""
+    folder = RunFolder.open(Path(run))
+    agents = load_all(folder.path)
+    spec = agents[0].program.env.spec
+    results: list[Result] = []
+    for index, agent in enumerate(agents):
+        if what == "coverage":
+            result, grids = evaluate_coverage(agent, seed, steps)
+            shown = {k: v for k, v in grids.items() if k.endswith("mean actions") or k == "random actions"}
+            if index == 0:
+                figures.coverage_map(folder.figures / "coverage.png", spec, shown)
+        elif what == "control":
+            result, matrix = evaluate_control(agent, seed)
+            if index == 0:
+                parts = list(spec.factorization.names) if matrix.shape[0] == matrix.shape[1] else ["skill"]
+                figures.control_matrix(
+                    folder.figures / "control.png", parts, list(spec.factorization.names), matrix, result.get("ratio")
+                )
+        else:
+            raise UserError(f"evaluation {what!r} is unknown; choose one of coverage, control")
+        results.append({"seed": agent.seed, "epoch": agent.epoch, **result})
+    report = {
+        "evaluation": what,
+        "run": folder.path.name,
+        "evaluation_seed": seed,
+        "results": results,
+        "config": folder.config,
+        "meta": folder.meta,
+    }
+    path = folder.path / "evaluation" / f"{what}.json"
+    path.parent.mkdir(exist_ok=True)
+    write_json(path, report)
+    return report
+
+
+def pictures(run: str | Path, seed: int = 0) -> list[Path]:
+    """Learning curves, trajectories coloured by skill, and a video of several skills; the paths written."""
+    folder = RunFolder.open(Path(run))
+    agent = load_all(folder.path)[0]
+    paths = [figures.learning_curves(folder.figures / "learning_curves.png", folder.read_metrics())]
+    if not isinstance(agent.program.env, Environment):
+        return paths
+    env, program = agent.program.env, agent.program
+    skills = program.learner.method.skills
+    drawn = skills.sample(jax.random.key(seed), 48)
+    policy = program.policy(agent.learner.sac.actor, sampled=False)
+    states, transitions = jax.jit(lambda z: rollout(env, policy, z, program.horizon, jax.random.key(seed)))(drawn)
+    parts = np.asarray(skills.split(drawn))
+    if env.spec.planes:
+        obs = np.concatenate([np.asarray(transitions.obs[:1]), np.asarray(transitions.next_obs)])
+        paths.append(figures.trajectories(folder.figures / "trajectories.png", env.spec, obs, parts))
+    tiles = 6
+    titles = [f"skill {i + 1}" for i in range(tiles)]
+    shown = jax.tree.map(lambda x: np.asarray(x[:, :tiles]), states)
+    paths.append(video.skill_video(folder.videos / "skills.mp4", env, shown, titles))
+    return paths

@@ -1,0 +1,305 @@
+"""Figures of a run: courses, coverage, control and learning curves, as PNG files. Matplotlib is imported when one is drawn."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from susd.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+
+    from susd.envs.base import EnvSpec, Plane
+
+INK, PALE, LIGHT = "#262a33", "#6b7280", "#e3e5e8"
+STYLE: dict[str, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "axes.edgecolor": PALE,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": LIGHT,
+    "grid.linewidth": 0.7,
+    "text.color": INK,
+    "xtick.color": PALE,
+    "ytick.color": PALE,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "figure.titlesize": 10.5,
+    "legend.frameon": False,
+    "savefig.dpi": 130,
+}
+WIDTH = 7.0  # inches; 910 pixels, about the width of a page of documentation
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")  # Okabe and Ito's
+DASHES = ("-", "--", "-.", ":")  # lines that share a colour in print still differ
+WHEEL = ("#31195e", "#2566ae", "#1f9e9e", "#d9b13b", "#d2602b", "#8d1f5a", "#31195e")  # dark to light and back to dark
+MANY = 400  # points of a line; longer ones are averaged in blocks
+
+METRICS = {  # log name -> what it is, in the order of the panels
+    "coverage_worst": "Cells visited, worst body",
+    "coverage_average": "Cells visited, mean of bodies",
+    "reward": "Intrinsic reward per step",
+    "phi_reward": "Alignment of skill and embedding",
+    "constraint": "Squared step of the embedding",
+    "violations": "Share of broken constraints",
+    "lambda": "Multiplier of the constraint",
+    "density_nll": "Surprise of the density model",
+    "entropy": "Entropy of the policy",
+    "alpha": "Temperature of the policy",
+    "critic_loss": "Loss of the critics",
+    "actor_loss": "Loss of the actor",
+}
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its place if the block succeeds, and is gone if it does not."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files that only their owner can read
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@contextmanager
+def _drawing(path: Path, width: float, height: float) -> Iterator[Figure]:
+    """A figure in our style, saved when the block ends. It belongs to no window and no list of open figures."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        yield figure
+        with whole_file(path) as temporary:
+            figure.savefig(temporary, format="png", metadata={"Software": None})
+
+
+def _colours(name: str, colours: Sequence[str]) -> Colormap:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list(name, list(colours))
+
+
+def _heat() -> Colormap:
+    """Light to dark, so that it reads the same in print; its lightest colour still stands out from white."""
+    return _colours("heat", ("#c5dcec", "#5a9fc9", "#1f5f9e", "#0c2346"))
+
+
+def trajectories(path: Path, spec: EnvSpec, obs: np.ndarray, skills: np.ndarray) -> Path:
+    """Courses in every plane; obs [T, W, S] and skills [W, parts, dim]. Colour: direction of the skill, or the world."""
+    _need_planes(spec)
+    worlds, parts, dim = skills.shape
+    if obs.shape[1] != worlds:
+        raise ValueError(f"{obs.shape[1]} courses for {worlds} skills")
+    many = len(spec.planes) > 1
+    columns = min(5, len(spec.planes))
+    rows = -(-len(spec.planes) // columns)
+    turning = dim == 2
+    colours = _colours("wheel", WHEEL) if turning else _colours("worlds", WHEEL[:5])
+    with _drawing(path, WIDTH, 1.72 * rows + 0.45 if many else 5.6) as figure:
+        grid = figure.add_gridspec(rows, columns + turning, width_ratios=[1] * columns + [0.5 if many else 0.24] * turning)
+        for index, plane in enumerate(spec.planes):
+            axes = figure.add_subplot(grid[index // columns, index % columns])
+            shade = np.arange(worlds) / max(worlds - 1, 1)
+            if turning:
+                part = skills[:, _part(spec, plane, parts)]
+                shade = np.arctan2(part[:, 1], part[:, 0]) / (2 * math.pi) % 1.0
+            for world in range(worlds):
+                course = obs[:, world, [plane.x, plane.y]]
+                axes.plot(*course.T, color=colours(shade[world]), linewidth=0.9 if many else 1.3, alpha=0.85)
+            start = obs[0][:, [plane.x, plane.y]]
+            axes.scatter(*start.T, s=14 if many else 40, color="white", edgecolor=INK, linewidth=1.0, zorder=3)
+            _box(axes, plane, edges=(index % columns == 0, index + columns >= len(spec.planes)))
+            axes.set_title(_words(plane.name))
+        if turning:
+            _wheel(figure.add_subplot(grid[:, -1], projection="polar"), colours, "skill z" if parts == 1 else "its part of z")
+        figure.suptitle(f"Courses of {worlds} skills over {obs.shape[0]} steps (circle: start)")
+    return path
+
+
+def coverage_map(path: Path, spec: EnvSpec, counts: Mapping[str, np.ndarray]) -> Path:
+    """Heat maps of the visits per cell, [P, cells, cells] for every label: one row per label, one column per plane."""
+    from matplotlib.colors import LogNorm
+
+    _need_planes(spec)
+    if not counts:
+        raise ValueError("a coverage map needs at least one grid of counts")
+    planes, labels = len(spec.planes), len(counts)
+    flat = planes == 1  # then the labels stand side by side
+    rows, columns = (1, labels) if flat else (labels, planes)
+    width = WIDTH if flat else max(WIDTH, 0.98 * planes + 0.9)
+    height = min(WIDTH / labels + 0.35, 5.6) if flat else 1.12 * labels + 0.6
+    norm = LogNorm(1, max(2, *(int(grid.max()) for grid in counts.values())))
+    with _drawing(path, width, height) as figure:
+        all_axes = figure.subplots(rows, columns, squeeze=False)
+        for row, (label, grids) in enumerate(counts.items()):
+            for column, plane in enumerate(spec.planes):
+                axes = all_axes[0, row] if flat else all_axes[row, column]
+                seen = np.ma.masked_equal(grids[column].T, 0)  # the first axis of a grid is x
+                extent = (plane.low, plane.high, plane.low, plane.high)
+                picture = axes.imshow(seen, cmap=_heat(), norm=norm, origin="lower", extent=extent, interpolation="none")
+                number = f"{int((grids[column] > 0).sum())} of {grids[column].size}"
+                if flat:
+                    axes.set_title(f"{label}\n{number} cells")
+                else:
+                    axes.set_title(f"{_words(plane.name)}\n{number}" if row == 0 else number)
+                    axes.set_ylabel(label if column == 0 else "")
+                _box(axes, plane, edges=(flat and row == 0, flat))
+        figure.colorbar(picture, ax=all_axes, label="visits per cell", aspect=25, pad=0.015)
+        if not flat:
+            figure.suptitle("Cells visited in each plane")
+    return path
+
+
+def control_matrix(
+    path: Path, names_rows: Sequence[str], names_columns: Sequence[str], matrix: np.ndarray, ratio: float | None
+) -> Path:
+    """Heat map of how far every part of the skill moves every factor, with the numbers in the cells."""
+    rows, columns = matrix.shape
+    if (rows, columns) != (len(names_rows), len(names_columns)):
+        raise ValueError(f"a {rows} x {columns} matrix for {len(names_rows)} x {len(names_columns)} names")
+    cell = min(0.95, 5.2 / columns)
+    with _drawing(path, max(cell * columns + 1.9, 4.6), max(cell * rows, 0.8) + 1.35) as figure:
+        axes = figure.add_subplot()
+        colours = _colours("paper to ink", ("#ffffff", "#c5dcec", "#5a9fc9", "#1f5f9e", "#0c2346"))
+        picture = axes.imshow(matrix, cmap=colours, vmin=0.0, vmax=max(float(np.nanmax(matrix)), 1e-6))
+        for (row, column), value in np.ndenumerate(matrix):
+            dark = _luminance(picture.cmap(picture.norm(value))) < 0.45
+            text = f"{value:.2f}" if value < 99.5 else f"{value:.0f}"
+            size = 10 if cell > 0.7 else 8
+            axes.text(column, row, text, ha="center", va="center", color="white" if dark else INK, fontsize=size)
+        axes.set_xticks(range(columns), [_words(name) for name in names_columns], rotation=0 if columns <= 5 else 45)
+        axes.set_yticks(range(rows), [_words(name) for name in names_rows])
+        axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
+        axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
+        axes.grid(False)
+        axes.grid(which="minor", color="white", linewidth=2)
+        axes.tick_params(which="both", length=0)
+        axes.spines[:].set_visible(False)
+        axes.set_xlabel("factor that changes")
+        axes.set_ylabel("part of the skill redrawn")
+        figure.colorbar(picture, ax=axes, label="change (standard deviations)", aspect=20, pad=0.02)
+        title = "What each part of the skill moves"
+        if ratio is not None:
+            title += f"\nits own factor {ratio:.1f} x as much as the others" if ratio < 1000 else "\nits own factor only"
+        figure.suptitle(title)
+    return path
+
+
+def learning_curves(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """One small panel per known metric that the rows have, one line per seed."""
+    from matplotlib.ticker import MaxNLocator
+
+    metrics = [name for name in METRICS if any(_finite(row.get(name)) for row in rows)]
+    if not metrics:
+        raise UserError("there are no learning curves to draw: no row has a known metric")
+    seeds = sorted({row.get("seed", 0) for row in rows})
+    columns = min(3, len(metrics))
+    count = -(-len(metrics) // columns)
+    with _drawing(path, WIDTH, 1.65 * count + 0.5) as figure:
+        for index, name in enumerate(metrics):
+            axes = figure.add_subplot(count, columns, index + 1)
+            for order, seed in enumerate(seeds):
+                mine = [r for r in rows if r.get("seed", 0) == seed and _finite(r.get(name))]
+                line = _blocks(np.array([(r["epoch"], r[name]) for r in mine], float).reshape(-1, 2))
+                style = {"color": PALETTE[order % len(PALETTE)], "linestyle": DASHES[order % len(DASHES)]}
+                marker = "o" if len(line) <= 25 else None
+                axes.plot(*line.T, marker=marker, markersize=3, linewidth=1.3, label=f"seed {seed}", **style)
+            values = np.array([row[name] for row in rows if _finite(row.get(name))], float)
+            if values.min() > 0 and values.max() > 50 * values.min():
+                axes.set_yscale("log")
+            else:
+                axes.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
+                axes.yaxis.set_major_locator(MaxNLocator(5))
+            axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+            axes.set_title(METRICS[name])
+            axes.spines[["top", "right"]].set_visible(False)
+            if index + columns >= len(metrics):
+                axes.set_xlabel("epoch")
+        if 1 < len(seeds) <= 12:
+            handles, labels = figure.axes[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower center", ncols=min(len(seeds), 6))
+    return path
+
+
+def _blocks(line: np.ndarray) -> np.ndarray:
+    """The line with at most MANY points, each the mean of its block."""
+    if len(line) <= MANY:
+        return line
+    return np.stack([block.mean(axis=0) for block in np.array_split(line, MANY)])
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and math.isfinite(value)
+
+
+def _part(spec: EnvSpec, plane: Plane, parts: int) -> int:
+    """The part of the skill that belongs to the plane: that of its factor, or the only one."""
+    if parts != len(spec.factorization):
+        return 0
+    return next(i for i, indices in enumerate(spec.factorization.indices) if plane.x in indices)
+
+
+def _box(axes: Axes, plane: Plane, edges: tuple[bool, bool]) -> None:
+    """The plane's box as the frame; `edges` says whether to write numbers on the left and below."""
+    margin = 0.02 * (plane.high - plane.low)
+    axes.set(xlim=(plane.low - margin, plane.high + margin), ylim=(plane.low - margin, plane.high + margin), aspect="equal")
+    ticks = [plane.low, (plane.low + plane.high) / 2, plane.high]
+    axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
+    axes.set_yticks(ticks, [f"{tick:.3g}" for tick in ticks])
+    axes.tick_params(labelleft=edges[0], labelbottom=edges[1], length=2)
+
+
+def _wheel(axes: Any, colours: Colormap, title: str) -> None:
+    """The legend of directions: a ring of the colours."""
+    angles = np.linspace(0, 2 * math.pi, 181)
+    middle = (angles[:-1] + angles[1:]) / 2
+    axes.bar(middle, 0.5, width=angles[1] * 1.1, bottom=0.6, color=colours(middle / (2 * math.pi)), linewidth=0)
+    axes.set_ylim(0, 1.1)
+    axes.set_axis_off()
+    axes.set_title(title, fontsize=8, pad=3)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _luminance(rgba: Sequence[float]) -> float:
+    return 0.299 * rgba[0] + 0.587 * rgba[1] + 0.114 * rgba[2]
+
+
+def _need_planes(spec: EnvSpec) -> None:
+    if not spec.planes:
+        raise UserError(f"{spec.name} has no position that could be drawn")

@@ -1,0 +1,89 @@
+"""The learner: one update = the method's step, its reward, and a step of SAC. Pure functions over one pytree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from susd import replay
+from susd.methods.base import Info, Method, RunningMean
+from susd.replay import Replay, Transition
+from susd.sac import Sac, SacBatch, SacState, descend
+
+
+class LearnerState(eqx.Module):
+    """Everything that is learned: the method's parameters, SAC's, their optimisers and running statistics."""
+
+    params: Any
+    opt: optax.OptState
+    stats: Any
+    reward_square: RunningMean
+    sac: SacState
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A method and SAC, joined."""
+
+    method: Method
+    sac: Sac
+    batch_size: int
+    reward_scale: float
+    normalise_reward: bool
+    skill_input_scale: float
+
+    def init(self, key: jax.Array) -> LearnerState:
+        """A fresh learner."""
+        k_method, k_sac = jax.random.split(key)
+        params = self.method.init(k_method)
+        return LearnerState(
+            params, self.method.optimizer().init(params), self.method.init_stats(), RunningMean.init(), self.sac.init(k_sac)
+        )
+
+    def policy_input(self, obs: jax.Array, skill: jax.Array) -> jax.Array:
+        """What actor and critics see: the state and the scaled skill."""
+        return jnp.concatenate([obs, skill * self.skill_input_scale], axis=-1)
+
+    def update(self, state: LearnerState, batch: Transition, key: jax.Array) -> tuple[LearnerState, Info]:
+        """One gradient step of everything, in the order of the specification."""
+        k_method, k_sac = jax.random.split(key)
+        grad, (stats, before, info) = jax.grad(self.method.loss, has_aux=True)(state.params, state.stats, batch, k_method)
+        params, opt = descend(self.method.optimizer(), grad, state.opt, state.params)
+
+        reward = self.method.reward(params, before, batch).total
+        reward_square = state.reward_square.update(jnp.mean(reward**2))
+        scale = jnp.asarray(self.reward_scale)
+        if self.normalise_reward:
+            scale = scale / jnp.sqrt(jnp.maximum(reward_square.value, 1e-12))
+        reward = jax.lax.stop_gradient(reward)
+        x, next_x = self.policy_input(batch.obs, batch.skill), self.policy_input(batch.next_obs, batch.skill)
+        sac, sac_info = self.sac.update(
+            state.sac, SacBatch(x, batch.action, scale * reward, next_x, batch.done), k_sac
+        )
+        info = {**info, **sac_info, "reward": reward.mean(), "reward_rms": jnp.sqrt(reward_square.value)}
+        return LearnerState(params, opt, stats, reward_square, sac), info
+
+    def learn(
+        self, state: LearnerState, buffer: Replay, key: jax.Array, steps: int, ready: jax.Array
+    ) -> tuple[LearnerState, Info]:
+        """`steps` updates on replayed batches in one scan, or none while the buffer is not ready; info is averaged."""
+
+        def one(carry: LearnerState, step_key: jax.Array) -> tuple[LearnerState, Info]:
+            k_batch, k_update = jax.random.split(step_key)
+            return self.update(carry, replay.sample(buffer, k_batch, self.batch_size), k_update)
+
+        def run(carry: LearnerState) -> tuple[LearnerState, Info]:
+            carry, infos = jax.lax.scan(one, carry, jax.random.split(key, steps))
+            return carry, jax.tree.map(lambda x: x.mean(axis=0), infos)
+
+        shapes = jax.eval_shape(run, state)[1]
+
+        def wait(carry: LearnerState) -> tuple[LearnerState, Info]:
+            return carry, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+
+        return jax.lax.cond(ready, run, wait, state)

@@ -1,0 +1,163 @@
+"""Networks as pytrees of arrays: MLP (with optional ensemble axes), factored MLP, tanh-Gaussian actor, twin critic, density."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
+LOG_2PI = math.log(2 * math.pi)
+
+
+def _dot(x: jax.Array, weight: jax.Array, precision: str) -> jax.Array:
+    if precision == "bfloat16":  # bf16 operands, float32 accumulation
+        return jnp.matmul(x.astype(jnp.bfloat16), weight.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
+    return jnp.matmul(x, weight)
+
+
+def xavier(key: jax.Array, shape: tuple[int, ...], kind: str, fan_in: int | None = None) -> jax.Array:
+    """Xavier initialisation, `uniform` or `normal`, for weights [..., in, out]."""
+    std = math.sqrt(2.0 / ((fan_in or shape[-2]) + shape[-1]))
+    if kind == "normal":
+        return std * jax.random.normal(key, shape)
+    return math.sqrt(3.0) * std * jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
+
+
+class MLP(eqx.Module):
+    """A multilayer perceptron; weights are [in, out], or [E, in, out] for an ensemble of E that runs as one."""
+
+    weights: tuple[jax.Array, ...]
+    biases: tuple[jax.Array, ...]
+    activation: str = eqx.field(static=True)
+    precision: str = eqx.field(static=True)
+
+    @classmethod
+    def init(
+        cls,
+        key: jax.Array,
+        sizes: Sequence[int],
+        *,
+        ensemble: tuple[int, ...] = (),
+        activation: str = "relu",
+        kind: str = "uniform",
+        precision: str = "float32",
+    ) -> MLP:
+        """Layers of the given sizes, zero biases."""
+        keys = jax.random.split(key, len(sizes) - 1)
+        pairs = list(zip(sizes[:-1], sizes[1:], strict=True))
+        weights = tuple(xavier(k, (*ensemble, a, b), kind) for k, (a, b) in zip(keys, pairs, strict=True))
+        return cls(weights, tuple(jnp.zeros((*ensemble, b)) for _, b in pairs), activation, precision)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[B, in] to [B, out]; an ensemble gives [E, B, out] and takes [B, in] or [E, B, in]."""
+        act = ACTIVATIONS[self.activation]
+        last = len(self.weights) - 1
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = _dot(x, weight, self.precision) + bias[..., None, :]
+            x = x if layer == last else act(x)
+        return x
+
+
+class FactoredMLP(eqx.Module):
+    """phi = (phi_1 .. phi_N): one small network per factor, each seeing only its own part of the state."""
+
+    mlp: MLP
+    indices: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+
+    @classmethod
+    def init(
+        cls, key: jax.Array, indices: tuple[tuple[int, ...], ...], hidden: int, layers: int, dim: int
+    ) -> FactoredMLP:
+        """N networks |F_i| -> hidden -> .. -> dim; shorter factors are padded with inputs that are always zero."""
+        widest = max(len(i) for i in indices)
+        mlp = MLP.init(key, [widest, *[hidden] * layers, dim], ensemble=(len(indices),))
+        first = jnp.stack(
+            [xavier(jax.random.fold_in(key, n), (widest, hidden), "uniform", fan_in=len(i)) for n, i in enumerate(indices)]
+        )
+        return cls(eqx.tree_at(lambda m: m.weights[0], mlp, first), indices)
+
+    def __call__(self, obs: jax.Array) -> jax.Array:
+        """[B, S] to [B, N, D]."""
+        widest = max(len(i) for i in self.indices)
+        gather = np.zeros((len(self.indices), widest), np.int32)
+        real = np.zeros((len(self.indices), widest), np.float32)
+        for row, indices in enumerate(self.indices):
+            gather[row, : len(indices)] = indices
+            real[row, : len(indices)] = 1.0
+        parts = jnp.swapaxes(obs[:, gather], 0, 1)  # [N, B, widest]
+        if not real.all():
+            parts = parts * real[:, None, :]
+        return jnp.swapaxes(self.mlp(parts), 0, 1)
+
+
+class Actor(eqx.Module):
+    """pi(a | s, z): a Gaussian squashed by tanh, with a shared trunk and two linear heads."""
+
+    trunk: MLP
+    heads: MLP
+    min_log_std: float = eqx.field(static=True)
+    max_log_std: float = eqx.field(static=True)
+
+    @classmethod
+    def init(
+        cls, key: jax.Array, inputs: int, actions: int, hidden: int, layers: int, activation: str, precision: str
+    ) -> Actor:
+        """The heads start at a tenth of Xavier's scale, so the first policy has mean about 0 and std about 1."""
+        k_trunk, k_heads = jax.random.split(key)
+        trunk = MLP.init(k_trunk, [inputs, *[hidden] * layers], activation=activation, precision=precision)
+        heads = MLP.init(k_heads, [hidden, 2 * actions], kind="normal", precision=precision)
+        mean_std = xavier(k_heads, (2, hidden, actions), "normal")  # each head is a layer of its own size
+        heads = eqx.tree_at(lambda m: m.weights[0], heads, 0.1 * jnp.concatenate([mean_std[0], mean_std[1]], axis=-1))
+        return cls(trunk, heads, math.log(1e-6), 2.0)
+
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Mean and log-std of the Gaussian before the tanh."""
+        hidden = ACTIVATIONS[self.trunk.activation](self.trunk(x))
+        mean, log_std = jnp.split(self.heads(hidden), 2, axis=-1)
+        return mean, jnp.clip(log_std, self.min_log_std, self.max_log_std)
+
+    def sample(self, x: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """A reparametrised action and its log-density."""
+        mean, log_std = self(x)
+        noise = jax.random.normal(key, mean.shape)
+        before = mean + jnp.exp(log_std) * noise
+        return jnp.tanh(before), tanh_normal_log_prob(before, mean, log_std)
+
+    def mode(self, x: jax.Array) -> jax.Array:
+        """The mean action, tanh(mu)."""
+        return jnp.tanh(self(x)[0])
+
+
+def normal_log_prob(x: jax.Array, mean: jax.Array, log_std: jax.Array) -> jax.Array:
+    """Log-density of a diagonal Gaussian, per dimension."""
+    return -0.5 * ((x - mean) * jnp.exp(-log_std)) ** 2 - log_std - 0.5 * LOG_2PI
+
+
+def tanh_normal_log_prob(before: jax.Array, mean: jax.Array, log_std: jax.Array) -> jax.Array:
+    """Log-density of a = tanh(before): log N(before) - sum log(1 - tanh^2), in the form that never overflows."""
+    log_jacobian = 2.0 * (math.log(2.0) - before - jax.nn.softplus(-2.0 * before))
+    return jnp.sum(normal_log_prob(before, mean, log_std) - log_jacobian, axis=-1)
+
+
+class Density(eqx.Module):
+    """q(delta s | s): a diagonal Gaussian over the state difference, with separate mean and log-std networks."""
+
+    nets: MLP
+    min_log_std: float = eqx.field(static=True)
+    max_log_std: float = eqx.field(static=True)
+
+    @classmethod
+    def init(cls, key: jax.Array, size: int, hidden: int, layers: int, min_std: float, precision: str) -> Density:
+        """Log-std starts at 0 through its zero bias and Xavier weights."""
+        nets = MLP.init(key, [size, *[hidden] * layers, size], ensemble=(2,), precision=precision)
+        return cls(nets, math.log(min_std), math.log(1e6))
+
+    def __call__(self, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Mean and log-std of delta s, each [B, S]."""
+        mean, log_std = self.nets(obs)
+        return mean, jnp.clip(log_std, self.min_log_std, self.max_log_std)

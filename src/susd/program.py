@@ -1,0 +1,183 @@
+"""The compiled program of a run: one epoch = collect + learn, in one jitted call with donated buffers."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from susd import replay
+from susd.build import build_env, build_learner
+from susd.collect import Policy, episodes, host_episodes
+from susd.config import Config
+from susd.envs.base import Environment, HostEnvironment
+from susd.errors import UserError
+from susd.learner import Learner, LearnerState
+from susd.methods.base import Info
+from susd.networks import Actor
+from susd.replay import Replay, Transition
+
+
+def subkey(key: jax.Array, name: str) -> jax.Array:
+    """The named child of a key: adding a consumer never shifts the numbers of the others."""
+    return jax.random.fold_in(key, zlib.crc32(name.encode()))
+
+
+class TrainState(eqx.Module):
+    """All of a run that changes. Episodes end with their epoch, so between epochs no environment state is alive."""
+
+    learner: LearnerState
+    replay: Replay
+    key: jax.Array
+
+
+@dataclass(frozen=True)
+class Program:
+    """Environment, learner and sizes; its methods are pure and compiled once."""
+
+    config: Config
+    env: Environment | HostEnvironment
+    learner: Learner
+
+    @classmethod
+    def build(cls, config: Config, env: Environment | HostEnvironment | None = None) -> Program:
+        """From a config; `env` replaces the configured environment by an object of the caller's."""
+        env = env or build_env(config)
+        if isinstance(env, HostEnvironment):
+            if config.seeds > 1:
+                raise UserError(f"--seeds is {config.seeds}, but {env.spec.name} runs outside JAX; start one run per seed")
+            if env.worlds != config.episodes:
+                raise UserError(f"--episodes is {config.episodes}, but the environment has {env.worlds} worlds")
+        program = cls(config, env, build_learner(config, env.spec))
+        if config.replay < program.chunk:
+            raise UserError(
+                f"--replay is {config.replay}; it must hold at least one epoch, {program.chunk} transitions here"
+            )
+        if config.warmup > program.capacity:
+            raise UserError(f"--warmup is {config.warmup}, more than the replay's {program.capacity} transitions")
+        return program
+
+    @property
+    def horizon(self) -> int:
+        """Steps per episode."""
+        return self.config.horizon or self.env.spec.horizon
+
+    @property
+    def chunk(self) -> int:
+        """Transitions per epoch."""
+        return self.config.episodes * self.horizon
+
+    @property
+    def capacity(self) -> int:
+        """The replay's size: the configured one, rounded down to whole epochs."""
+        return self.config.replay // self.chunk * self.chunk
+
+    @property
+    def warmup_epochs(self) -> int:
+        """Epochs that only collect, before the replay holds the warm-up."""
+        return -(-self.config.warmup // self.chunk) - 1
+
+    def replay_bytes(self) -> int:
+        """Memory of the replay of all seeds."""
+        spec = self.env.spec
+        row = replay.row_numbers(spec.obs_size, spec.action_size, self.learner.method.skills.size)
+        return 4 * row * self.capacity * self.config.seeds
+
+    def policy(self, actor: Actor, sampled: bool = True) -> Policy:
+        """The actor as a function of observation and skill; sampled or mean actions."""
+
+        def act(obs: jax.Array, skill: jax.Array, key: jax.Array) -> jax.Array:
+            x = self.learner.policy_input(obs, skill)
+            return actor.sample(x, key)[0] if sampled else actor.mode(x)
+
+        return act
+
+    def init(self, seed: jax.Array) -> TrainState:
+        """The state before the first epoch, as a function of the seed alone."""
+        key = jax.random.key_data(jax.random.key(seed))
+        spec = self.env.spec
+        buffer = replay.init(self.capacity, spec.obs_size, spec.action_size, self.learner.method.skills.size)
+        return TrainState(self.learner.init(subkey(jax.random.wrap_key_data(key), "init")), buffer, key)
+
+    def collect(self, state: TrainState, epoch: jax.Array) -> Transition:
+        """The epoch's episodes, each with a fresh skill, as one chunk."""
+        assert isinstance(self.env, Environment)
+        key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "collect"), epoch)
+        skills = self.learner.method.skills.sample(subkey(key, "skills"), self.config.episodes)
+        terminal = self.config.time_limit == "terminal"
+        return episodes(self.env, self.policy(state.learner.sac.actor), skills, self.horizon, key, terminal)
+
+    def learn(self, state: TrainState, chunk: Transition, epoch: jax.Array) -> tuple[TrainState, Info]:
+        """Store the chunk and take the epoch's gradient steps, once the replay is warm."""
+        buffer = replay.add(state.replay, chunk)
+        key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "learn"), epoch)
+        ready = epoch >= self.warmup_epochs
+        learner, info = self.learner.learn(state.learner, buffer, key, self.config.gradient_steps, ready)
+        return TrainState(learner, buffer, state.key), info
+
+    def epoch(self, state: TrainState, epoch: jax.Array) -> tuple[TrainState, Info]:
+        """Collect and learn."""
+        return self.learn(state, self.collect(state, epoch), epoch)
+
+    @cached_property
+    def start(self) -> Callable[[], TrainState]:
+        """Compiled initial state of all seeds, with a leading axis of seeds."""
+        seeds = jnp.arange(self.config.seed, self.config.seed + self.config.seeds)
+        return jax.jit(lambda: self._over_seeds(self.init, (0,))(seeds))
+
+    def run_epoch(self, state: TrainState, epoch: int) -> tuple[TrainState, Info]:
+        """One epoch of all seeds, compiled. The state's buffers are donated: the one passed in is gone afterwards."""
+        if isinstance(self.env, HostEnvironment):
+            return self._run_host_epoch(state, epoch)
+        return self._epoch(state, jnp.int32(epoch))
+
+    @cached_property
+    def _epoch(self) -> Any:
+        """The epoch, compiled ahead of time: an executable for these shapes that cannot recompile."""
+        jitted = jax.jit(self._over_seeds(self.epoch, (0, None)), donate_argnums=0)
+        return jitted.lower(jax.eval_shape(self.start), jax.ShapeDtypeStruct((), jnp.int32)).compile()
+
+    def compile(self) -> None:
+        """Compile before the first epoch, so that the time it takes is known apart."""
+        if not isinstance(self.env, HostEnvironment):
+            _ = self._epoch
+
+    def _over_seeds(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
+        """vmap over the leading axis of seeds; a single seed is squeezed instead, so that its matmuls stay plain."""
+        if self.config.seeds > 1:
+            return jax.vmap(function, in_axes=axes)
+
+        def single(*args: Any) -> Any:
+            squeezed = [jax.tree.map(lambda x: x[0], a) if axis == 0 else a for a, axis in zip(args, axes, strict=True)]
+            return jax.tree.map(lambda x: x[None], function(*squeezed))
+
+        return single
+
+    @cached_property
+    def _host_act(self) -> Callable[..., jax.Array]:
+        return jax.jit(lambda actor, obs, skill, key: self.policy(actor)(obs, skill, key))
+
+    @cached_property
+    def _host_learn(self) -> Callable[..., tuple[TrainState, Info]]:
+        return jax.jit(self._over_seeds(self.learn, (0, None, None)), donate_argnums=0)
+
+    def _run_host_epoch(self, state: TrainState, epoch: int) -> tuple[TrainState, Info]:
+        assert isinstance(self.env, HostEnvironment)
+        key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key[0]), "collect"), epoch)
+        actor = jax.tree.map(lambda x: x[0], state.learner.sac.actor)
+        chunk = host_episodes(
+            self.env,
+            lambda obs, skill, k: self._host_act(actor, obs, skill, k),
+            self.learner.method.skills.sample,
+            self.horizon,
+            int(jax.random.randint(subkey(key, "reset"), (), 0, 2**31 - 1)),
+            key,
+            self.config.time_limit == "terminal",
+        )
+        return self._host_learn(state, chunk, jnp.int32(epoch))

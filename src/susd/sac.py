@@ -1,0 +1,130 @@
+"""Soft actor-critic: losses, temperature and target update. It knows inputs, actions and rewards, nothing about skills."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from susd.networks import MLP, Actor
+
+Info = dict[str, jax.Array]
+
+
+class SacBatch(NamedTuple):
+    """Transitions as SAC sees them: `x` is the policy's whole input (state and skill)."""
+
+    x: jax.Array
+    action: jax.Array
+    reward: jax.Array
+    next_x: jax.Array
+    done: jax.Array
+
+
+class SacState(eqx.Module):
+    """Everything SAC learns or remembers."""
+
+    actor: Actor
+    critic: MLP
+    target: MLP
+    log_alpha: jax.Array
+    actor_opt: optax.OptState
+    critic_opt: optax.OptState
+    alpha_opt: optax.OptState
+
+
+@dataclass(frozen=True)
+class Sac:
+    """Hyper-parameters and pure functions."""
+
+    inputs: int
+    actions: int
+    hidden: int
+    layers: int
+    activation: str
+    precision: str
+    learning_rate: float
+    discount: float
+    tau: float
+    alpha_init: float
+    adaptive_alpha: bool
+
+    @property
+    def target_entropy(self) -> float:
+        """Half a nat below zero per action dimension."""
+        return -self.actions / 2.0
+
+    @property
+    def _adam(self) -> optax.GradientTransformation:
+        return optax.adam(self.learning_rate)
+
+    def init(self, key: jax.Array) -> SacState:
+        """Fresh networks; the target starts as a copy of the critic."""
+        k_actor, k_critic = jax.random.split(key)
+        actor = Actor.init(
+            k_actor, self.inputs, self.actions, self.hidden, self.layers, self.activation, self.precision
+        )
+        sizes = [self.inputs + self.actions, *[self.hidden] * self.layers, 1]
+        critic = MLP.init(k_critic, sizes, ensemble=(2,), kind="normal", precision=self.precision)
+        log_alpha = jnp.log(jnp.float32(self.alpha_init))
+        return SacState(
+            actor,
+            critic,
+            jax.tree.map(jnp.copy, critic),
+            log_alpha,
+            self._adam.init(actor),
+            self._adam.init(critic),
+            self._adam.init(log_alpha),
+        )
+
+    def critic_loss(self, critic: MLP, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[jax.Array, Info]:
+        """Half the squared error of each of the twins to y = r + gamma (1 - done) (min_k Qbar_k - alpha log pi)."""
+        next_action, next_log_prob = state.actor.sample(batch.next_x, key)
+        next_q = values(state.target, batch.next_x, next_action).min(axis=0)
+        soft = next_q - jnp.exp(state.log_alpha) * next_log_prob
+        y = jax.lax.stop_gradient(batch.reward + self.discount * (1.0 - batch.done) * soft)
+        q = values(critic, batch.x, batch.action)
+        loss = 0.5 * jnp.mean((q - y) ** 2, axis=1).sum()
+        return loss, {"critic_loss": loss, "q": q.mean(), "target_q": y.mean()}
+
+    def actor_loss(self, actor: Actor, critic: MLP, log_alpha: jax.Array, x: jax.Array, key: jax.Array) -> tuple[jax.Array, Info]:
+        """alpha log pi(a|x) - min_k Q_k(x, a), through the reparametrised action."""
+        action, log_prob = actor.sample(x, key)
+        q = values(critic, x, action).min(axis=0)
+        loss = jnp.mean(jnp.exp(log_alpha) * log_prob - q)
+        return loss, {"actor_loss": loss, "entropy": -log_prob.mean()}
+
+    def update(self, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[SacState, Info]:
+        """Critic, then actor against the new critic, then temperature, then the target."""
+        k_critic, k_actor = jax.random.split(key)
+        critic_grad, critic_info = jax.grad(self.critic_loss, has_aux=True)(state.critic, state, batch, k_critic)
+        critic, critic_opt = descend(self._adam, critic_grad, state.critic_opt, state.critic)
+
+        actor_grad, actor_info = jax.grad(self.actor_loss, has_aux=True)(
+            state.actor, critic, state.log_alpha, batch.x, k_actor
+        )
+        actor, actor_opt = descend(self._adam, actor_grad, state.actor_opt, state.actor)
+
+        log_alpha, alpha_opt = state.log_alpha, state.alpha_opt
+        if self.adaptive_alpha:  # d/d log(alpha) of log(alpha) (H - H_target): more noise when entropy is too low
+            gap = actor_info["entropy"] - self.target_entropy
+            log_alpha, alpha_opt = descend(self._adam, gap, alpha_opt, log_alpha)
+
+        target = jax.tree.map(lambda old, new: old + self.tau * (new - old), state.target, critic)
+        info = {**critic_info, **actor_info, "alpha": jnp.exp(log_alpha)}
+        return SacState(actor, critic, target, log_alpha, actor_opt, critic_opt, alpha_opt), info
+
+
+def values(critic: MLP, x: jax.Array, action: jax.Array) -> jax.Array:
+    """Both critics' values, [2, B]."""
+    return critic(jnp.concatenate([x, action], axis=-1))[..., 0]
+
+
+def descend(optimizer: optax.GradientTransformation, grad, opt_state, params):  # type: ignore[no-untyped-def]
+    """One optimiser step; returns the new parameters and optimiser state."""
+    updates, opt_state = optimizer.update(grad, opt_state, params)
+    return optax.apply_updates(params, updates), opt_state

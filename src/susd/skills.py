@@ -1,0 +1,70 @@
+"""SkillSpace: the prior p(z) over skill vectors z = (z^1 .. z^N), one part of D numbers per factor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from susd.errors import UserError
+
+PRIORS = ("sphere", "gaussian", "factor_sphere")
+
+
+def _unit(vector: jax.Array) -> jax.Array:
+    return vector / jnp.maximum(jnp.linalg.norm(vector, axis=-1, keepdims=True), 1e-8)
+
+
+@dataclass(frozen=True)
+class SkillSpace:
+    """Skills of `parts` x `dim` numbers, flattened to one vector.
+
+    `sphere`: the whole vector has unit length; `factor_sphere`: every part has unit length; `gaussian`: standard normal.
+    """
+
+    prior: str
+    parts: int
+    dim: int
+
+    def __post_init__(self) -> None:
+        if self.prior not in PRIORS:
+            raise UserError(f"skill prior {self.prior!r} is unknown; choose one of {', '.join(PRIORS)}")
+        if self.parts < 1 or self.dim < 1:
+            raise UserError(f"a skill needs at least one part and one dimension, not {self.parts} x {self.dim}")
+
+    @property
+    def size(self) -> int:
+        """Length of the flat skill vector, N * D."""
+        return self.parts * self.dim
+
+    @property
+    def input_scale(self) -> float:
+        """What brings every entry of z to unit variance, as small networks like their inputs."""
+        return {"sphere": self.size, "factor_sphere": self.dim, "gaussian": 1}[self.prior] ** 0.5
+
+    def sample(self, key: jax.Array, count: int) -> jax.Array:
+        """Draw `count` skills, [count, N * D]."""
+        return self.project(jax.random.normal(key, (count, self.size)))
+
+    def project(self, vector: jax.Array) -> jax.Array:
+        """The nearest direction in the space: what a high-level action or a user's slider becomes."""
+        if self.prior == "sphere":
+            return _unit(vector)
+        if self.prior == "factor_sphere":
+            parts = vector.reshape(*vector.shape[:-1], self.parts, self.dim)
+            return _unit(parts).reshape(vector.shape)
+        return vector
+
+    def split(self, skill: jax.Array) -> jax.Array:
+        """[..., N * D] to [..., N, D]."""
+        return skill.reshape(*skill.shape[:-1], self.parts, self.dim)
+
+    def vary(self, key: jax.Array, skill: jax.Array, part: jax.Array | int) -> jax.Array:
+        """Redraw one part of each skill and leave all others exactly as they are; the result is still in the space."""
+        old = self.split(skill)
+        new = self.split(jax.random.normal(key, skill.shape))
+        if self.prior != "gaussian":  # a new direction of the old length keeps the vector on its sphere
+            new = _unit(new) * jnp.linalg.norm(old, axis=-1, keepdims=True)
+        chosen = jnp.arange(self.parts)[:, None] == part
+        return jnp.where(chosen, new, old).reshape(skill.shape)

@@ -1,0 +1,301 @@
+"""The loop: collect, learn, measure, log, checkpoint, resume."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from susd import checkpoint
+from susd.config import Config, configure
+from susd.envs.base import Environment, HostEnvironment
+from susd.errors import UserError
+from susd.evaluation.probe import build_probe
+from susd.program import Program, TrainState
+from susd.runlog import Progress, RunFolder, config_hash, open_sinks, write_json
+
+
+class NonFiniteError(RuntimeError):
+    """Something became infinite or not a number; the run stopped and its last good checkpoint is kept."""
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; it saved itself and can be resumed."""
+
+
+def train(
+    env: str | Config | None = None,
+    *,
+    run: str | Path | None = None,
+    resume: bool = False,
+    quiet: bool = False,
+    tensorboard: bool = False,
+    wandb: bool = False,
+    environment: Environment | HostEnvironment | None = None,
+    **options: Any,
+) -> Path:
+    """Train and return the run folder. `env` is an environment's name with options of `Config`, or a whole Config.
+
+    With `resume` the run in folder `run` goes on from its last good checkpoint, with the config it was started with (only
+    `epochs` may be changed). `environment` replaces the named environment by an object of the caller's.
+    """
+    if resume:
+        if run is None:
+            raise UserError("to resume, name the run folder")
+        folder = RunFolder.open(Path(run))
+        config = resumed_config(folder, env, options)
+    elif env is None:
+        raise UserError("name an environment, or resume a run")
+    else:
+        config = env if isinstance(env, Config) else configure(env, **options)
+    program = Program.build(config, environment)
+    check_resources(program, Path(run) if run else Path("runs"))
+    use_compilation_cache()
+    if not resume:
+        folder = RunFolder.create(Path(run) if run else free_folder(config), config.to_json(), " ".join(sys.argv))
+    with folder.lock():
+        _loop(program, folder, resume, quiet, tensorboard, wandb)
+    return folder.path
+
+
+def resumed_config(folder: RunFolder, env: str | Config | None, options: dict[str, Any]) -> Config:
+    """The config a run was started with; a longer run is allowed, any other change is refused."""
+    config = Config.from_json(folder.config)
+    if isinstance(env, Config):
+        given = env.to_json()
+    else:
+        given = {**options, **({"env": env} if env else {})}
+    for name, value in given.items():
+        if name not in ("epochs", "keep", "checkpoint_every", "eval_every") and folder.config.get(name) != value:
+            raise UserError(
+                f"{folder.path} was started with {name} = {folder.config.get(name)!r}; it cannot be resumed with {value!r}"
+            )
+    changed = dataclasses.replace(config, **{k: v for k, v in given.items() if folder.config.get(k) != v})
+    if changed != config:
+        write_json(folder.path / "config.json", changed.to_json())
+    return changed
+
+
+def _loop(program: Program, folder: RunFolder, resume: bool, quiet: bool, tensorboard: bool, wandb: bool) -> None:
+    config = program.config
+    began = time.perf_counter()
+    state, done, train_seconds = program.start(), 0, 0.0
+    if resume and checkpoint.checkpoints(folder.checkpoints):
+        like = jax.eval_shape(program.start)
+        state, meta, _ = checkpoint.restore_latest(folder.checkpoints, like, identity(config), lambda text: _say(f"skipped: {text}"))
+        done, train_seconds = int(meta["epoch"]), float(meta["train_seconds"])
+    folder.truncate_metrics(done)
+    if done >= config.epochs:
+        _say(f"{folder.path} is finished: {done} of {config.epochs} epochs")
+        return
+    probe = build_probe(program)
+    if not quiet:
+        _say(f"{_describe(program)}\nrun folder {folder.path}; compiling ..")
+    compile_seconds = _compile(program, state, probe)
+    if not quiet:
+        _say(f"ready after {time.perf_counter() - began:.1f} s, of which compiling {compile_seconds:.1f} s")
+
+    sinks = open_sinks(folder.path, tensorboard, wandb)
+    rates, coverage = _Rates(program), math.nan
+
+    def save(epoch: int) -> None:
+        bad = _first_non_finite(state.learner)
+        if bad:
+            raise NonFiniteError(_non_finite(bad, epoch, folder))
+        folder.sync_metrics()
+        filled = int(np.max(np.asarray(state.replay.size)))
+        checkpoint.save(
+            folder.checkpoints,
+            epoch,
+            state,
+            {"epoch": epoch, "train_seconds": train_seconds, "compile_seconds": compile_seconds},
+            config.keep,
+            config=identity(config),
+            rows={".replay.data": (1, filled)},
+        )
+
+    if done == 0:
+        save(0)
+    with Progress(config.epochs, done, quiet) as progress, _stop_signals() as stop:
+        for epoch in range(done, config.epochs):
+            started = time.perf_counter()
+            state, info = program.run_epoch(state, epoch)
+            values = {name: np.asarray(value) for name, value in info.items()}
+            seconds = time.perf_counter() - started
+            train_seconds += seconds
+            finished = epoch + 1
+            learned = epoch >= program.warmup_epochs
+            if not learned:
+                values = {}
+            bad = next((name for name, value in values.items() if not np.isfinite(value).all()), None)
+            if bad:
+                raise NonFiniteError(_non_finite(bad, finished, folder))
+            if probe and (finished % config.eval_every == 0 or finished == config.epochs):
+                measured = {name: np.asarray(value) for name, value in probe(state.learner.sac, finished).items()}
+                coverage = float(measured["coverage_average"].mean())
+                values |= measured
+            rows = [
+                {
+                    "epoch": finished,
+                    "seed": config.seed + index,
+                    "env_steps": finished * program.chunk,
+                    "gradient_steps": max(0, finished - program.warmup_epochs) * config.gradient_steps,
+                    "seconds": seconds,
+                    **{name: float(value[index]) for name, value in values.items()},
+                }
+                for index in range(config.seeds)
+            ]
+            folder.append_metrics(rows)
+            for sink in sinks:  # curves of the mean over seeds; the file has every seed
+                sink.write({name: float(np.mean([row[name] for row in rows])) for name in rows[0] if name != "seed"})
+            progress.update(finished, rates.fields(seconds, learned, coverage))
+            if stop:
+                save(finished)
+                progress.close()
+                raise Interrupted(
+                    f"stopped by {stop[0]} after epoch {finished}; saved. Go on with: susd train --run {folder.path} --resume"
+                )
+            if finished % config.checkpoint_every == 0 or finished == config.epochs:
+                save(finished)
+    for sink in sinks:
+        sink.close()
+
+
+class _Rates:
+    """Steps per second over the last epochs, for the progress bar."""
+
+    def __init__(self, program: Program) -> None:
+        self._seeds, self._chunk, self._steps = program.config.seeds, program.chunk, program.config.gradient_steps
+        self._seconds: list[float] = []
+
+    def fields(self, seconds: float, learned: bool, coverage: float) -> dict[str, float | str]:
+        """What the progress bar shows."""
+        self._seconds = [*self._seconds[-19:], seconds]
+        epochs_per_second = self._seeds * len(self._seconds) / sum(self._seconds)
+        fields: dict[str, float | str] = {"steps/s": self._chunk * epochs_per_second}
+        if learned:
+            fields["grad/s"] = self._steps * epochs_per_second
+        if not math.isnan(coverage):
+            fields["coverage"] = f"{coverage:.0f}%"
+        return fields
+
+
+def identity(config: Config) -> str:
+    """The hash of everything in a config that decides what is learned; how long and how often to save does not."""
+    plain = config.to_json()
+    return config_hash({k: v for k, v in plain.items() if k not in ("epochs", "keep", "checkpoint_every", "eval_every")})
+
+
+def free_folder(config: Config) -> Path:
+    """runs/ENV-METHOD-sSEED, with a number behind it when it exists."""
+    base = Path("runs") / f"{config.env.replace('/', '_')}-{config.method}-s{config.seed}"
+    candidates = (base if n == 1 else base.with_name(f"{base.name}-{n}") for n in range(1, 10_000))
+    return next(path for path in candidates if not path.exists())
+
+
+def state_bytes(program: Program) -> int:
+    """Memory of the whole training state, replay included, found without allocating it."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(program.start)))
+
+
+def available_memory() -> int:
+    """Bytes of memory that can still be used."""
+    try:
+        with open("/proc/meminfo") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def check_resources(program: Program, place: Path) -> None:
+    """Refuse a run that cannot fit into memory or on the disk, before anything is compiled."""
+    need, have = state_bytes(program), available_memory()
+    gib = 2**30
+    if jax.default_backend() == "cpu" and need > 0.9 * have:
+        raise UserError(
+            f"this run needs {need / gib:.1f} GiB of memory (the replay of {program.capacity} transitions x "
+            f"{program.config.seeds} seeds takes {program.replay_bytes() / gib:.1f}), but only {have / gib:.1f} GiB are "
+            "available; lower --replay, --seeds or the network sizes"
+        )
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    files = (program.config.keep + 1) * need
+    if files > free:
+        raise UserError(
+            f"the checkpoints of this run may take {files / gib:.2f} GiB, but only {free / gib:.2f} GiB are free at "
+            f"{place}; choose another --run folder, or lower --replay or --keep"
+        )
+
+
+def use_compilation_cache() -> None:
+    """Keep compiled programs on disk between runs (SUSD_CACHE_DIR, or the user's cache folder)."""
+    cache = os.environ.get("SUSD_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "susd"
+    jax.config.update("jax_compilation_cache_dir", str(cache))
+
+
+def _compile(program: Program, state: TrainState, probe: Any) -> float:
+    """Compile ahead of the loop, so that its time is known and the first epoch is like all others."""
+    started = time.perf_counter()
+    program.compile()
+    if probe:
+        jax.block_until_ready(probe(state.learner.sac, 0))
+    return time.perf_counter() - started
+
+
+@contextmanager
+def _stop_signals() -> Iterator[list[str]]:
+    """Ctrl-C and SIGTERM are noted in the list and acted on after the epoch, when the state is whole."""
+    caught: list[str] = []
+    try:
+        old = {
+            number: signal.signal(number, lambda signum, _: caught.append(signal.Signals(signum).name))
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+    except ValueError:  # not the main thread: signals are its business
+        yield caught
+        return
+    try:
+        yield caught
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _first_non_finite(tree: Any) -> str | None:
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        array = np.asarray(leaf)
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            return jax.tree_util.keystr(path).lstrip(".")
+    return None
+
+
+def _non_finite(name: str, epoch: int, folder: RunFolder) -> str:
+    kept = checkpoint.checkpoints(folder.checkpoints)
+    good = f"the last good checkpoint is {kept[0]}" if kept else "there is no checkpoint yet"
+    return f"{name} became non-finite in epoch {epoch}; training stopped, {good}. A lower --learning-rate may help."
+
+
+def _describe(program: Program) -> str:
+    config, spec = program.config, program.env.spec
+    factors = ", ".join(f"{n} {s}" for n, s in zip(spec.factorization.names, spec.factorization.sizes, strict=True))
+    seeds = f"seeds {config.seed} to {config.seed + config.seeds - 1}" if config.seeds > 1 else f"seed {config.seed}"
+    return (
+        f"{config.method} on {spec.name} ({spec.obs_size} observations: {factors}; {spec.action_size} actions), preset "
+        f"{config.preset}, {seeds}, {config.epochs} epochs of {program.chunk} steps and {config.gradient_steps} gradient steps"
+    )
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,130 @@
+"""Videos: frames to MP4, and several skills side by side with their names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from susd.errors import UserError
+from susd.figures import whole_file
+
+if TYPE_CHECKING:
+    from PIL.ImageFont import FreeTypeFont, ImageFont
+
+    from susd.envs.base import Environment
+
+QUALITY = ["-crf", "26", "-preset", "slow", "-tune", "animation"]  # flat drawings: small files without visible loss
+PAPER, INK = (255, 255, 255), (38, 42, 51)
+GAP = 4  # pixels between tiles
+
+
+def save_video(path: Path, frames: np.ndarray, fps: float) -> Path:
+    """Write frames [T, H, W, 3] uint8 as MP4 (H.264, plays everywhere); odd sizes get one more row or column of pixels."""
+    if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != np.uint8 or not len(frames):
+        raise ValueError(f"frames must be uint8 [T, H, W, 3] with T > 0, not {frames.dtype} {list(frames.shape)}")
+    ffmpeg = _ffmpeg()
+    height, width = frames.shape[1:3]
+    even = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), mode="edge")  # as H.264 needs
+    with whole_file(path) as temporary:
+        writer = ffmpeg.write_frames(
+            str(temporary),
+            (even.shape[2], even.shape[1]),
+            fps=fps,
+            codec="libx264",
+            pix_fmt_out="yuv420p",
+            quality=None,  # or it would add a bit rate of its own to the options below
+            macro_block_size=2,
+            output_params=[*QUALITY, "-f", "mp4", "-movflags", "+faststart"],
+        )
+        writer.send(None)
+        try:
+            for frame in even:
+                writer.send(np.ascontiguousarray(frame))
+        finally:
+            writer.close()
+        if not temporary.stat().st_size:
+            raise UserError(f"cannot write {path}: ffmpeg failed to encode it")
+    return path
+
+
+def skill_video(
+    path: Path, env: Environment, states: Any, titles: Sequence[str], fps: float = 15.0, size: int = 240
+) -> Path:
+    """Play the W skills of `states` (a pytree with leading axes [T + 1, W], as from a rollout) side by side, titled."""
+    import jax
+
+    states = jax.tree.map(np.asarray, states)
+    steps, worlds = jax.tree.leaves(states)[0].shape[:2]
+    if len(titles) != worlds:
+        raise ValueError(f"{len(titles)} titles for {worlds} skills")
+    captions = [_caption(title, size) for title in titles]
+    frames = []
+    for step in range(steps):
+        tiles = []
+        for world in range(worlds):
+            state = jax.tree.map(lambda x, at=(step, world): x[at], states)
+            tiles.append(np.concatenate([captions[world], env.render(state, size)]))
+        frames.append(_tile(tiles))
+    return save_video(path, np.stack(frames), fps)
+
+
+def skill_titles(names: Sequence[str], skills: np.ndarray) -> list[str]:
+    """Captions for skills [W, parts, dim]: the direction of each named part where that fits, else the skill's number."""
+    worlds, parts, dim = skills.shape
+    if dim != 2 or parts > 4:
+        return [f"skill {world + 1}" for world in range(worlds)]
+    labels = names if len(names) == parts else ["z"] if parts == 1 else [f"z{part + 1}" for part in range(parts)]
+    degrees = np.round(np.degrees(np.arctan2(skills[..., 1], skills[..., 0]))).astype(int) % 360
+    return ["   ".join(f"{label} {d}°" for label, d in zip(labels, row, strict=True)) for row in degrees]
+
+
+def _tile(tiles: Sequence[np.ndarray]) -> np.ndarray:
+    """The tiles in a grid that is about one and a half times as wide as high, on white."""
+    columns = min(len(tiles), math.ceil(math.sqrt(1.5 * len(tiles)) - 1e-9))
+    rows = -(-len(tiles) // columns)
+    height, width = tiles[0].shape[:2]
+    sheet = np.full((rows * (height + GAP) - GAP, columns * (width + GAP) - GAP, 3), 255, np.uint8)
+    for index, tile in enumerate(tiles):
+        top, left = index // columns * (height + GAP), index % columns * (width + GAP)
+        sheet[top : top + height, left : left + width] = tile
+    return sheet
+
+
+def _caption(text: str, width: int) -> np.ndarray:
+    """A strip with the text in its middle, in a smaller font if it is long."""
+    from PIL import Image, ImageDraw
+
+    height = max(20, width // 11)
+    strip = Image.new("RGB", (width, height), PAPER)
+    draw = ImageDraw.Draw(strip)
+    pixels = round(0.66 * height)
+    while pixels > 8 and draw.textlength(text, font=_font(pixels)) > width - 6:
+        pixels -= 1
+    draw.text((width / 2, height / 2), text, fill=INK, font=_font(pixels), anchor="mm")
+    return np.asarray(strip)
+
+
+@lru_cache(maxsize=32)
+def _font(pixels: int) -> FreeTypeFont | ImageFont:
+    from PIL import ImageFont
+
+    return ImageFont.load_default(pixels)
+
+
+def _ffmpeg() -> Any:
+    """The module that runs ffmpeg, if both are there."""
+    try:
+        import imageio_ffmpeg
+
+        imageio_ffmpeg.get_ffmpeg_exe()
+    except (ImportError, RuntimeError) as error:
+        raise UserError(
+            "videos need ffmpeg, which was not found: pip install imageio-ffmpeg, "
+            "or install ffmpeg and name it in the environment variable IMAGEIO_FFMPEG_EXE"
+        ) from error
+    return imageio_ffmpeg
