@@ -46,9 +46,14 @@ def _scratch(pixels: int, thread: int) -> Image.Image:
     return Image.new("RGB", (pixels, pixels))
 
 
-@lru_cache(maxsize=8)
-def _font(pixels: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(max(pixels, 4))
+@lru_cache(maxsize=64)
+def _glyph(text: str, pixels: int) -> Image.Image:
+    """A short text as a mask; kept, because shaping text is slower than pasting it."""
+    font = ImageFont.load_default(max(pixels, 4))
+    left, top, right, bottom = (round(edge) for edge in font.getbbox(text))
+    mask = Image.new("L", (max(right - left, 1), max(bottom - top, 1)))
+    ImageDraw.Draw(mask).text((-left, -top), text, fill=255, font=font)
+    return mask
 
 
 class _Canvas:
@@ -89,7 +94,9 @@ class _Canvas:
         self.draw.polygon([self.at(*p) for p in points], fill=fill, outline=edge)
 
     def label(self, centre: Point, text: str, colour: Colour, height: float) -> None:
-        self.draw.text(self.at(*centre), text, fill=colour, font=_font(round(height * self.scale)), anchor="mm")
+        mask = _glyph(text, round(height * self.scale))
+        x, y = self.at(*centre)
+        self.draw.bitmap((round(x - mask.width / 2), round(y - mask.height / 2)), mask, fill=colour)
 
     def array(self) -> np.ndarray:
         return np.array(self.picture.reduce(FINE))
