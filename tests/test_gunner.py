@@ -1,6 +1,8 @@
 """2D-Gunner against its rules: worked examples, thresholds, and properties that hold for any actions."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 
 import gymnasium
@@ -243,6 +245,11 @@ def test_unknown_environment_is_named() -> None:
     with pytest.raises(UserError, match="unknown environment 'gunnr'; there are: "):
         make("gunnr")
     assert {"gunner", "multi_particle"} <= set(ENVIRONMENTS)
+
+
+def test_names_and_registration_do_not_import_jax() -> None:
+    code = "import sys, susd.envs, susd.tasks, susd.envs.gym_register as g; g.register(); sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_pictures() -> None:
