@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import Any
 
+from susd.envs.gym_register import register_when_imported
+
 __version__ = "0.1.0"
 _HOMES = {
     "train": "susd.train",
@@ -16,6 +18,9 @@ _HOMES = {
     "UserError": "susd.errors",
 }
 __all__ = list(_HOMES)
+
+
+register_when_imported()  # the worlds under their Gymnasium names
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ from susd.config import Config
 from susd.envs import make
 from susd.envs.base import Environment, EnvSpec
 from susd.errors import UserError
+from susd.factors import Factorization
 from susd.learner import Learner
 from susd.methods.base import Method
 from susd.methods.susd import Susd
@@ -30,7 +31,7 @@ def build_method(config: Config, spec: EnvSpec) -> Method:
         skills=SkillSpace(config.prior, len(spec.factorization), config.skill_dim),
         constraint=config.constraint,
         weight=config.weight,
-        share_agent=config.share_agent,
+        share_agent=_sharing(config.share_agent, spec.factorization),
         phi_hidden=config.phi_hidden,
         density_hidden=config.density_hidden,
         layers=config.layers,
@@ -41,6 +42,17 @@ def build_method(config: Config, spec: EnvSpec) -> Method:
         learning_rate=config.learning_rate,
         dual_learning_rate=config.dual_learning_rate,
     )
+
+
+def _sharing(text: str, factorization: Factorization) -> tuple[str, ...]:
+    others = factorization.names[1:]
+    names = others if text == "all" else tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in others:
+            raise UserError(
+                f"--share-agent names {name!r}; choose among {', '.join(others) or 'nothing: there is only one factor'}, or all"
+            )
+    return names
 
 
 def build_learner(config: Config, spec: EnvSpec) -> Learner:
@@ -58,6 +70,7 @@ def build_learner(config: Config, spec: EnvSpec) -> Learner:
         tau=config.tau,
         alpha_init=config.alpha_init,
         adaptive_alpha=config.adaptive_alpha,
+        target_entropy=config.target_entropy,
     )
     scale = method.skills.input_scale if config.scale_skill else 1.0
     return Learner(method, sac, config.batch_size, config.reward_scale, config.normalise_reward, scale)

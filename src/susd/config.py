@@ -40,7 +40,7 @@ class Config:
     scale_skill: bool = option(False, "scale the skill to unit variance per entry where it enters actor and critics")
     constraint: str = option("joint", "one constraint and lambda for all factors, or one each", ("joint", "per_factor"))
     weight: str = option("raw", "curiosity weight: divided by its running mean, raw, or none", ("mean", "raw", "none"))
-    share_agent: bool = option(False, "give the first factor to every phi_i as an additional input")
+    share_agent: str = option("", "factors whose phi_i also sees the first factor: names joined by commas, or all")
     lambda_init: float = option(3000.0, "initial lambda", low=1e-6)
     slack: float = option(1e-6, "epsilon of the constraint", low=0.0)
     min_std: float = option(1e-6, "smallest standard deviation of the density model", low=1e-8, high=1.0)
@@ -57,7 +57,8 @@ class Config:
     discount: float = option(0.99, "discount per step", low=0.0, high=1.0)
     tau: float = option(0.005, "target network rate", low=0.0, high=1.0)
     alpha_init: float = option(0.01, "initial entropy coefficient", low=1e-12)
-    adaptive_alpha: bool = option(True, "adapt the entropy coefficient to a target entropy of -|A|/2")
+    adaptive_alpha: bool = option(True, "adapt the entropy coefficient to the target entropy")
+    target_entropy: float = option(-0.5, "target entropy per action dimension; uniform actions have 0.69", high=0.69)
     reward_scale: float = option(1.0, "factor on the policy's reward", low=0.0)
     normalise_reward: bool = option(False, "divide the policy's reward by its running root mean square")
 

@@ -1,10 +1,9 @@
-"""Figures of a run: courses, coverage, control and learning curves, as PNG files. Matplotlib is imported when one is drawn."""
+"""Figures of a run as PNG files: courses, coverage, control, learning curves. Matplotlib is imported when one is drawn."""
 
 from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from susd.envs.base import EnvSpec, Plane
 
 INK, PALE, LIGHT = "#262a33", "#6b7280", "#e3e5e8"
-STYLE: dict[str, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.labelsize": 9,
@@ -31,6 +30,7 @@ STYLE: dict[str, Any] = {
     "axes.titlecolor": INK,
     "axes.linewidth": 0.8,
     "axes.grid": True,
+    "lines.linewidth": 1.1,
     "axes.axisbelow": True,
     "grid.color": LIGHT,
     "grid.linewidth": 0.7,
@@ -47,9 +47,9 @@ STYLE: dict[str, Any] = {
 }
 WIDTH = 7.0  # inches; 910 pixels, about the width of a page of documentation
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")  # Okabe and Ito's
-DASHES = ("-", "--", "-.", ":")  # lines that share a colour in print still differ
+MARKERS = "os^Dv*PX"  # tell the lines apart where there is no colour
 WHEEL = ("#31195e", "#2566ae", "#1f9e9e", "#d9b13b", "#d2602b", "#8d1f5a", "#31195e")  # dark to light and back to dark
-MANY = 400  # points of a line; longer ones are averaged in blocks
+MANY = 200  # points of a line; longer ones are averaged in blocks
 
 METRICS = {  # log name -> what it is, in the order of the panels
     "coverage_worst": "Cells visited, worst body",
@@ -70,25 +70,16 @@ METRICS = {  # log name -> what it is, in the order of the panels
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary file beside `path` that takes its place if the block succeeds, and is gone if it does not."""
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
         try:
             yield temporary
-            os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files that only their owner can read
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 @contextmanager
@@ -114,7 +105,7 @@ def _colours(name: str, colours: Sequence[str]) -> Colormap:
 
 def _heat() -> Colormap:
     """Light to dark, so that it reads the same in print; its lightest colour still stands out from white."""
-    return _colours("heat", ("#c5dcec", "#5a9fc9", "#1f5f9e", "#0c2346"))
+    return _colours("heat", ("#a9cbe2", "#5a9fc9", "#1f5f9e", "#0c2346"))
 
 
 def trajectories(path: Path, spec: EnvSpec, obs: np.ndarray, skills: np.ndarray) -> Path:
@@ -128,7 +119,7 @@ def trajectories(path: Path, spec: EnvSpec, obs: np.ndarray, skills: np.ndarray)
     rows = -(-len(spec.planes) // columns)
     turning = dim == 2
     colours = _colours("wheel", WHEEL) if turning else _colours("worlds", WHEEL[:5])
-    with _drawing(path, WIDTH, 1.72 * rows + 0.45 if many else 5.6) as figure:
+    with _drawing(path, WIDTH, 1.45 * rows + 0.45 if many else 5.6) as figure:
         grid = figure.add_gridspec(rows, columns + turning, width_ratios=[1] * columns + [0.5 if many else 0.24] * turning)
         for index, plane in enumerate(spec.planes):
             axes = figure.add_subplot(grid[index // columns, index % columns])
@@ -139,12 +130,13 @@ def trajectories(path: Path, spec: EnvSpec, obs: np.ndarray, skills: np.ndarray)
             for world in range(worlds):
                 course = obs[:, world, [plane.x, plane.y]]
                 axes.plot(*course.T, color=colours(shade[world]), linewidth=0.9 if many else 1.3, alpha=0.85)
-            start = obs[0][:, [plane.x, plane.y]]
-            axes.scatter(*start.T, s=14 if many else 40, color="white", edgecolor=INK, linewidth=1.0, zorder=3)
+            x, y = obs[0][:, plane.x], obs[0][:, plane.y]
+            axes.scatter(x, y, s=14 if many else 40, color="white", edgecolor=INK, linewidth=1.0, zorder=3)
             _box(axes, plane, edges=(index % columns == 0, index + columns >= len(spec.planes)))
             axes.set_title(_words(plane.name))
         if turning:
-            _wheel(figure.add_subplot(grid[:, -1], projection="polar"), colours, "skill z" if parts == 1 else "its part of z")
+            whose = "its z" if parts > 1 else "z"
+            _wheel(figure.add_subplot(grid[:, -1], projection="polar"), colours, f"direction\nof {whose}")
         figure.suptitle(f"Courses of {worlds} skills over {obs.shape[0]} steps (circle: start)")
     return path
 
@@ -160,7 +152,7 @@ def coverage_map(path: Path, spec: EnvSpec, counts: Mapping[str, np.ndarray]) ->
     flat = planes == 1  # then the labels stand side by side
     rows, columns = (1, labels) if flat else (labels, planes)
     width = WIDTH if flat else max(WIDTH, 0.98 * planes + 0.9)
-    height = min(WIDTH / labels + 0.35, 5.6) if flat else 1.12 * labels + 0.6
+    height = min((WIDTH - 0.9) / labels + 0.55, 5.6) if flat else 1.12 * labels + 0.6
     norm = LogNorm(1, max(2, *(int(grid.max()) for grid in counts.values())))
     with _drawing(path, width, height) as figure:
         all_axes = figure.subplots(rows, columns, squeeze=False)
@@ -177,7 +169,8 @@ def coverage_map(path: Path, spec: EnvSpec, counts: Mapping[str, np.ndarray]) ->
                     axes.set_title(f"{_words(plane.name)}\n{number}" if row == 0 else number)
                     axes.set_ylabel(label if column == 0 else "")
                 _box(axes, plane, edges=(flat and row == 0, flat))
-        figure.colorbar(picture, ax=all_axes, label="visits per cell", aspect=25, pad=0.015)
+                axes.grid(False)
+        figure.colorbar(picture, ax=all_axes, label="visits per cell", aspect=25, pad=0.015, shrink=0.75 if flat else 1.0)
         if not flat:
             figure.suptitle("Cells visited in each plane")
     return path
@@ -191,7 +184,7 @@ def control_matrix(
     if (rows, columns) != (len(names_rows), len(names_columns)):
         raise ValueError(f"a {rows} x {columns} matrix for {len(names_rows)} x {len(names_columns)} names")
     cell = min(0.95, 5.2 / columns)
-    with _drawing(path, max(cell * columns + 1.9, 4.6), max(cell * rows, 0.8) + 1.35) as figure:
+    with _drawing(path, max(cell * columns + 1.9, 4.6), cell * rows + (1.35 if rows > 1 or columns > 5 else 1.1)) as figure:
         axes = figure.add_subplot()
         colours = _colours("paper to ink", ("#ffffff", "#c5dcec", "#5a9fc9", "#1f5f9e", "#0c2346"))
         picture = axes.imshow(matrix, cmap=colours, vmin=0.0, vmax=max(float(np.nanmax(matrix)), 1e-6))
@@ -209,9 +202,11 @@ def control_matrix(
         axes.tick_params(which="both", length=0)
         axes.spines[:].set_visible(False)
         axes.set_xlabel("factor that changes")
-        axes.set_ylabel("part of the skill redrawn")
-        figure.colorbar(picture, ax=axes, label="change (standard deviations)", aspect=20, pad=0.02)
-        title = "What each part of the skill moves"
+        title = "What the skill moves (1: as between unrelated skills)"
+        if rows > 1:
+            axes.set_ylabel("part of the skill redrawn")
+            figure.colorbar(picture, ax=axes, label="change (1: as between unrelated skills)", aspect=20, pad=0.02)
+            title = "What each part of the skill moves"
         if ratio is not None:
             title += f"\nits own factor {ratio:.1f} x as much as the others" if ratio < 1000 else "\nits own factor only"
         figure.suptitle(title)
@@ -234,31 +229,30 @@ def learning_curves(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
             for order, seed in enumerate(seeds):
                 mine = [r for r in rows if r.get("seed", 0) == seed and _finite(r.get(name))]
                 line = _blocks(np.array([(r["epoch"], r[name]) for r in mine], float).reshape(-1, 2))
-                style = {"color": PALETTE[order % len(PALETTE)], "linestyle": DASHES[order % len(DASHES)]}
-                marker = "o" if len(line) <= 25 else None
-                axes.plot(*line.T, marker=marker, markersize=3, linewidth=1.3, label=f"seed {seed}", **style)
+                colour = PALETTE[order % len(PALETTE)]
+                marker = MARKERS[order % len(MARKERS)] if len(seeds) > 1 or len(line) < 25 else None
+                marked = (len(line) * order // (8 * len(seeds)), max(1, len(line) // 8))  # eight per line, side by side
+                axes.plot(*line.T, color=colour, marker=marker, markevery=marked, markersize=3.5, label=f"seed {seed}")
             values = np.array([row[name] for row in rows if _finite(row.get(name))], float)
             if values.min() > 0 and values.max() > 50 * values.min():
                 axes.set_yscale("log")
             else:
-                axes.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
+                axes.ticklabel_format(axis="y", scilimits=(-4, 5), useMathText=True)
                 axes.yaxis.set_major_locator(MaxNLocator(5))
             axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
             axes.set_title(METRICS[name])
             axes.spines[["top", "right"]].set_visible(False)
-            if index + columns >= len(metrics):
-                axes.set_xlabel("epoch")
+        figure.supxlabel("epoch", fontsize=STYLE["axes.labelsize"])
         if 1 < len(seeds) <= 12:
             handles, labels = figure.axes[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower center", ncols=min(len(seeds), 6))
+            figure.legend(handles, labels, loc="outside upper center", ncols=min(len(seeds), 6))
     return path
 
 
 def _blocks(line: np.ndarray) -> np.ndarray:
-    """The line with at most MANY points, each the mean of its block."""
-    if len(line) <= MANY:
-        return line
-    return np.stack([block.mean(axis=0) for block in np.array_split(line, MANY)])
+    """The line with at most MANY points, each the mean of a block of equal size (but for the last)."""
+    size = max(1, -(-len(line) // MANY))
+    return np.array([line[first : first + size].mean(axis=0) for first in range(0, len(line), size)]).reshape(-1, 2)
 
 
 def _finite(value: Any) -> bool:
@@ -279,14 +273,15 @@ def _box(axes: Axes, plane: Plane, edges: tuple[bool, bool]) -> None:
     ticks = [plane.low, (plane.low + plane.high) / 2, plane.high]
     axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
     axes.set_yticks(ticks, [f"{tick:.3g}" for tick in ticks])
-    axes.tick_params(labelleft=edges[0], labelbottom=edges[1], length=2)
+    axes.tick_params(labelleft=edges[0], labelbottom=edges[1], length=0)
 
 
 def _wheel(axes: Any, colours: Colormap, title: str) -> None:
     """The legend of directions: a ring of the colours."""
-    angles = np.linspace(0, 2 * math.pi, 181)
+    angles = np.linspace(0, 2 * math.pi, 241)
     middle = (angles[:-1] + angles[1:]) / 2
-    axes.bar(middle, 0.5, width=angles[1] * 1.1, bottom=0.6, color=colours(middle / (2 * math.pi)), linewidth=0)
+    axes.grid(False)  # pcolormesh refuses to draw under one
+    axes.pcolormesh(angles, [0.6, 1.1], middle[None], cmap=colours, vmin=0, vmax=2 * math.pi, rasterized=True)
     axes.set_ylim(0, 1.1)
     axes.set_axis_off()
     axes.set_title(title, fontsize=8, pad=3)
@@ -296,7 +291,7 @@ def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _luminance(rgba: Sequence[float]) -> float:
+def _luminance(rgba: Any) -> float:
     return 0.299 * rgba[0] + 0.587 * rgba[1] + 0.114 * rgba[2]
 
 

@@ -52,11 +52,7 @@ class Sac:
     tau: float
     alpha_init: float
     adaptive_alpha: bool
-
-    @property
-    def target_entropy(self) -> float:
-        """Half a nat below zero per action dimension."""
-        return -self.actions / 2.0
+    target_entropy: float  # per action dimension; uniform actions have log 2
 
     @property
     def _adam(self) -> optax.GradientTransformation:
@@ -111,7 +107,7 @@ class Sac:
 
         log_alpha, alpha_opt = state.log_alpha, state.alpha_opt
         if self.adaptive_alpha:  # d/d log(alpha) of log(alpha) (H - H_target): more noise when entropy is too low
-            gap = actor_info["entropy"] - self.target_entropy
+            gap = actor_info["entropy"] - self.actions * self.target_entropy
             log_alpha, alpha_opt = descend(self._adam, gap, alpha_opt, log_alpha)
 
         target = jax.tree.map(lambda old, new: old + self.tau * (new - old), state.target, critic)

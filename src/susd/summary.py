@@ -109,9 +109,10 @@ def _print_table(title: str, columns: tuple[str, ...], rows: Rows) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*columns, title=title, title_justify="left", show_header=any(columns), box=None, pad_edge=False)
+    table = Table(*columns, show_header=any(columns), box=None, pad_edge=False)
     for row in rows:
         table.add_row(*row)
     console = Console()
-    # A log file has no width of its own; do not fold its tables.
-    (console if console.is_terminal else Console(width=160)).print(table)
+    console = console if console.is_terminal else Console(width=160)  # a log file has no width of its own
+    console.print(title, style="bold", markup=False, highlight=False)
+    console.print(table)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+import subprocess
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from susd.envs.base import Environment
 
-QUALITY = ["-crf", "26", "-preset", "slow", "-tune", "animation"]  # flat drawings: small files without visible loss
+QUALITY = ["-crf", "23", "-preset", "slow", "-tune", "animation"]  # flat drawings: small files without visible loss
 PAPER, INK = (255, 255, 255), (38, 42, 51)
 GAP = 4  # pixels between tiles
 
@@ -30,25 +32,16 @@ def save_video(path: Path, frames: np.ndarray, fps: float) -> Path:
     ffmpeg = _ffmpeg()
     height, width = frames.shape[1:3]
     even = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), mode="edge")  # as H.264 needs
+    size = f"{even.shape[2]}x{even.shape[1]}"
+    source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", f"{fps:g}", "-i", "-"]
+    target = ["-c:v", "libx264", *QUALITY, "-pix_fmt", "yuv420p", "-movflags", "+faststart", "-f", "mp4"]
     with whole_file(path) as temporary:
-        writer = ffmpeg.write_frames(
-            str(temporary),
-            (even.shape[2], even.shape[1]),
-            fps=fps,
-            codec="libx264",
-            pix_fmt_out="yuv420p",
-            quality=None,  # or it would add a bit rate of its own to the options below
-            macro_block_size=2,
-            output_params=[*QUALITY, "-f", "mp4", "-movflags", "+faststart"],
-        )
-        writer.send(None)
-        try:
-            for frame in even:
-                writer.send(np.ascontiguousarray(frame))
-        finally:
-            writer.close()
-        if not temporary.stat().st_size:
-            raise UserError(f"cannot write {path}: ffmpeg failed to encode it")
+        # imageio's own writer forks in a way that JAX warns of (it may hang), so ffmpeg is called directly.
+        command = [ffmpeg, "-y", "-loglevel", "error", *source, *target, str(temporary)]
+        result = subprocess.run(command, input=even.tobytes(), capture_output=True)
+        if result.returncode:
+            reason = (result.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {result.returncode}"])[-1]
+            raise UserError(f"cannot write {path}: ffmpeg failed: {reason}")
     return path
 
 
@@ -116,15 +109,16 @@ def _font(pixels: int) -> FreeTypeFont | ImageFont:
     return ImageFont.load_default(pixels)
 
 
-def _ffmpeg() -> Any:
-    """The module that runs ffmpeg, if both are there."""
+def _ffmpeg() -> str:
+    """Where ffmpeg is."""
     try:
         import imageio_ffmpeg
 
-        imageio_ffmpeg.get_ffmpeg_exe()
-    except (ImportError, RuntimeError) as error:
-        raise UserError(
-            "videos need ffmpeg, which was not found: pip install imageio-ffmpeg, "
-            "or install ffmpeg and name it in the environment variable IMAGEIO_FFMPEG_EXE"
-        ) from error
-    return imageio_ffmpeg
+        if found := shutil.which(imageio_ffmpeg.get_ffmpeg_exe()):
+            return found
+    except (ImportError, RuntimeError):
+        pass
+    raise UserError(
+        "videos need ffmpeg, which was not found: pip install imageio-ffmpeg, "
+        "or install ffmpeg and name it in the environment variable IMAGEIO_FFMPEG_EXE"
+    )

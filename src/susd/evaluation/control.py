@@ -18,11 +18,12 @@ PAIRS = 128
 def control_matrix(
     env: Environment, policy: Policy, skills: SkillSpace, key: jax.Array, steps: int, pairs: int = PAIRS
 ) -> jax.Array:
-    """[parts, N] matrix: row i redraws z^i in `pairs` random skills; column j is the change of factor j.
+    """[parts, N] matrix: row i redraws z^i alone in `pairs` random skills; column j is the change of factor j.
 
-    A change is the root mean square difference of the two courses, over time and over the factor's dimensions, each
-    dimension measured in its own standard deviation under random skills; dimensions that never vary are left out.
-    Both courses start from the same reset, so with mean actions every difference comes from the skill.
+    The change of a dimension is the mean absolute difference of the two courses over time, as a share of the difference
+    between the courses of two unrelated skills: 0 is no effect, 1 is as much as redrawing the whole skill. A factor's
+    change is the mean over its dimensions; dimensions that never vary are left out. Both courses start from the same
+    reset and take mean actions, so every difference comes from the skill.
     """
     k_skills, k_vary, k_run = jax.random.split(key, 3)
     base = skills.sample(k_skills, pairs)
@@ -31,18 +32,28 @@ def control_matrix(
         return rollout(env, policy, z, steps, k_run)[1].next_obs  # [T, pairs, S]
 
     reference = course(base)
-    std = reference.std(axis=(0, 1))
-    moves = std > 1e-5
-    inverse = jnp.where(moves, 1.0 / jnp.maximum(std, 1e-5), 0.0)
+    unrelated = difference_of_strangers(reference)
+    moves = unrelated > 1e-5
+    inverse = jnp.where(moves, 1.0 / jnp.maximum(unrelated, 1e-5), 0.0)
     membership = env.spec.factorization.membership
 
     def row(part: jax.Array) -> jax.Array:
         changed = course(skills.vary(jax.random.fold_in(k_vary, part), base, part))
-        square = (((changed - reference) * inverse) ** 2).mean(axis=0)  # [pairs, S]
-        per_factor = (square @ membership.T) / jnp.maximum(membership @ moves, 1.0)
-        return jnp.sqrt(per_factor).mean(axis=0)
+        relative = jnp.abs(changed - reference).mean(axis=(0, 1)) * inverse  # [S]
+        return (membership @ relative) / jnp.maximum(membership @ moves, 1.0)
 
     return jax.lax.map(row, jnp.arange(skills.parts))
+
+
+def difference_of_strangers(courses: jax.Array) -> jax.Array:
+    """Mean absolute difference of each dimension between two different worlds at the same time, [T, W, S] to [S].
+
+    Over all pairs of worlds, from the sorted values: sum_k (2 k - W + 1) x_(k) = sum over pairs of |x_a - x_b|.
+    """
+    worlds = courses.shape[1]
+    rank = 2.0 * jnp.arange(worlds) - worlds + 1
+    total = jnp.einsum("tws,w->ts", jnp.sort(courses, axis=1), rank)
+    return total.mean(axis=0) / (worlds * (worlds - 1) / 2)
 
 
 def summarise(spec: EnvSpec, matrix: np.ndarray) -> dict[str, Any]:

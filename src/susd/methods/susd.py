@@ -38,7 +38,7 @@ class Susd:
     skills: SkillSpace
     constraint: str  # joint | per_factor
     weight: str  # mean (divided by its running mean) | raw | none
-    share_agent: bool  # the first factor is an input of every phi_i
+    share_agent: tuple[str, ...]  # the factors whose phi_i also sees the first factor
     phi_hidden: int
     density_hidden: int
     layers: int
@@ -52,8 +52,10 @@ class Susd:
     def init(self, key: jax.Array) -> Params:
         """Fresh networks; lambda starts high, so phi starts inside its constraint."""
         k_phi, k_density = jax.random.split(key)
-        first, *rest = self.factorization.indices
-        inputs = (first, *[(*first, *own) if self.share_agent else own for own in rest])
+        factors = self.factorization
+        first = factors.indices[0]
+        named = zip(factors.names, factors.indices, strict=True)
+        inputs = tuple((*first, *own) if name in self.share_agent else own for name, own in named)
         constraints = len(inputs) if self.constraint == "per_factor" else 1
         return Params(
             FactoredMLP.init(k_phi, inputs, self.phi_hidden, self.layers, self.skills.dim),
