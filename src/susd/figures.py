@@ -187,9 +187,9 @@ def control_matrix(
     with _drawing(path, max(cell * columns + 1.9, 4.6), cell * rows + (1.35 if rows > 1 or columns > 5 else 1.1)) as figure:
         axes = figure.add_subplot()
         colours = _colours("paper to ink", ("#ffffff", "#c5dcec", "#5a9fc9", "#1f5f9e", "#0c2346"))
-        picture = axes.imshow(matrix, cmap=colours, vmin=0.0, vmax=max(float(np.nanmax(matrix)), 1e-6))
+        picture = axes.imshow(matrix, cmap=colours, vmin=0.0, vmax=max(float(np.nanmax(matrix)), 1.0))
         for (row, column), value in np.ndenumerate(matrix):
-            dark = _luminance(picture.cmap(picture.norm(value))) < 0.45
+            dark = _luminance(picture.cmap(picture.norm(value))) < 0.55
             text = f"{value:.2f}" if value < 99.5 else f"{value:.0f}"
             size = 10 if cell > 0.7 else 8
             axes.text(column, row, text, ha="center", va="center", color="white" if dark else INK, fontsize=size)
