@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,7 +110,7 @@ def _heat() -> Colormap:
 
 
 def trajectories(path: Path, spec: EnvSpec, obs: np.ndarray, skills: np.ndarray) -> Path:
-    """Courses in every plane; obs [T, W, S] and skills [W, parts, dim]. Colour: direction of the skill, or the world."""
+    """Courses in every plane; obs [T + 1, W, S] from the start, skills [W, parts, dim]. Colour: direction of the skill."""
     _need_planes(spec)
     worlds, parts, dim = skills.shape
     if obs.shape[1] != worlds:
@@ -137,7 +138,7 @@ def trajectories(path: Path, spec: EnvSpec, obs: np.ndarray, skills: np.ndarray)
         if turning:
             whose = "its z" if parts > 1 else "z"
             _wheel(figure.add_subplot(grid[:, -1], projection="polar"), colours, f"direction\nof {whose}")
-        figure.suptitle(f"Courses of {worlds} skills over {obs.shape[0]} steps (circle: start)")
+        figure.suptitle(f"Courses of {worlds} skills over {obs.shape[0] - 1} steps (circle: start)")
     return path
 
 
@@ -153,7 +154,7 @@ def coverage_map(path: Path, spec: EnvSpec, counts: Mapping[str, np.ndarray]) ->
     rows, columns = (1, labels) if flat else (labels, planes)
     width = WIDTH if flat else max(WIDTH, 0.98 * planes + 0.9)
     height = min((WIDTH - 0.9) / labels + 0.55, 5.6) if flat else 1.12 * labels + 0.6
-    norm = LogNorm(1, max(2, *(int(grid.max()) for grid in counts.values())))
+    norm = LogNorm(1, max(10, *(int(grid.max()) for grid in counts.values())))
     with _drawing(path, width, height) as figure:
         all_axes = figure.subplots(rows, columns, squeeze=False)
         for row, (label, grids) in enumerate(counts.items()):
@@ -164,10 +165,10 @@ def coverage_map(path: Path, spec: EnvSpec, counts: Mapping[str, np.ndarray]) ->
                 picture = axes.imshow(seen, cmap=_heat(), norm=norm, origin="lower", extent=extent, interpolation="none")
                 number = f"{int((grids[column] > 0).sum())} of {grids[column].size}"
                 if flat:
-                    axes.set_title(f"{label}\n{number} cells")
+                    axes.set_title(f"{textwrap.fill(label, 72 // labels)}\n{number} cells")
                 else:
                     axes.set_title(f"{_words(plane.name)}\n{number}" if row == 0 else number)
-                    axes.set_ylabel(label if column == 0 else "")
+                    axes.set_ylabel(textwrap.fill(label, 14) if column == 0 else "")
                 _box(axes, plane, edges=(flat and row == 0, flat))
                 axes.grid(False)
         figure.colorbar(picture, ax=all_axes, label="visits per cell", aspect=25, pad=0.015, shrink=0.75 if flat else 1.0)
