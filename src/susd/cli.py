@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from susd.config import Config
 from susd.envs import ENVIRONMENTS
@@ -16,6 +17,14 @@ from susd.errors import UserError
 
 USER_ERROR, NON_FINITE, INTERRUPTED = 2, 3, 130
 _OWN_FLAGS = ("env", "env_options")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that answers a mistake with one sentence instead of a screen of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where the help is."""
+        self.exit(USER_ERROR, f"susd: error: {message}; see {self.prog} --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -26,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except UserError as error:
         print(f"susd: error: {error}", file=sys.stderr)
         sys.exit(USER_ERROR)
+    except KeyboardInterrupt:
+        print("susd: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:  # the reader, `head` for instance, has seen enough
         sys.stderr.close()
         sys.exit(1)
@@ -33,12 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    top = argparse.ArgumentParser(prog="susd", description="Factored unsupervised skill discovery.")
+    top = _Parser(prog="susd", description="Factored unsupervised skill discovery.")
     top.add_argument("--version", action="store_true", help="print the version and exit")
     top.set_defaults(command=_version_or_help(top))
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
 
-    command = commands.add_parser("train", help="discover skills in an environment")
+    command = commands.add_parser("train", help="discover skills in an environment", usage="susd train ENV [options]")
     command.add_argument("env", nargs="?", metavar="ENV", help=f"one of {', '.join(ENVIRONMENTS)}")
     command.add_argument("--run", type=Path, help="run folder; default: a new one below runs/")
     command.add_argument("--resume", action="store_true", help="go on with the run in --run from its last good checkpoint")
@@ -51,9 +63,9 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("evaluate", help="measure a trained run; writes JSON and a figure into its folder")
     command.add_argument("run", type=Path, metavar="RUN")
-    command.add_argument("what", choices=("coverage", "control"))
-    command.add_argument("--seed", type=int, default=0, help="seed of the evaluation's skills")
-    command.add_argument("--steps", type=int, default=20_000, help="coverage: environment steps, a multiple of 200")
+    command.add_argument("what", choices=("coverage", "control"), metavar="WHAT", help="coverage or control")
+    command.add_argument("--seed", type=_whole, metavar="N", default=0, help="seed of the evaluation's skills")
+    command.add_argument("--steps", type=_whole, metavar="N", default=20_000, help="coverage: steps, a multiple of 200")
     command.add_argument("--json", action="store_true", help="print the JSON instead of a table")
     command.set_defaults(command=_evaluate)
 
@@ -67,21 +79,43 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--as", dest="as_name", metavar="NAME", help="environment or task; default: from the file's name")
     command.set_defaults(command=_replay)
 
-    command = commands.add_parser("bench", help="measure the speed of this machine")
-    command.add_argument("what", choices=("env", "update", "epoch"))
+    command = commands.add_parser("bench", help="measure the speed of this machine", usage="susd bench WHAT ENV [options]")
+    command.add_argument("what", choices=("env", "update", "epoch"), metavar="WHAT", help="env, update or epoch")
     command.add_argument("env", metavar="ENV", help=f"one of {', '.join(ENVIRONMENTS)}")
-    command.add_argument("--seconds", type=float, default=10.0, help="time spent measuring")
-    command.add_argument("--worlds", type=int, default=1024, help="env: worlds stepped together")
+    command.add_argument("--seconds", type=_number, metavar="X", default=10.0, help="time spent measuring")
+    command.add_argument("--worlds", type=_whole, metavar="N", default=1024, help="env: worlds stepped together")
     command.add_argument("--json", action="store_true", help="print JSON")
     _add_config_flags(command)
     command.set_defaults(command=_bench)
 
-    command = commands.add_parser("doctor", help="device, versions, memory and a short speed probe")
+    command = commands.add_parser(
+        "doctor", help="device, versions, memory and a short speed probe", usage="susd doctor [ENV] [options]"
+    )
     command.add_argument("env", nargs="?", default="gunner", metavar="ENV", help="environment whose replay is sized")
     command.add_argument("--json", action="store_true", help="print JSON")
     _add_config_flags(command)
     command.set_defaults(command=_doctor)
     return top
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
+    return value
+
+
+_KINDS: dict[type, tuple[Callable[[str], Any], str]] = {int: (_whole, "N"), float: (_number, "X"), str: (str, "NAME")}
 
 
 def _add_config_flags(command: argparse.ArgumentParser) -> None:
@@ -99,7 +133,9 @@ def _add_config_flags(command: argparse.ArgumentParser) -> None:
         flag, rule = "--" + spec.name.replace("_", "-"), spec.metadata
         kind = type(spec.default)
         text = rule["help"] + (f" ({' | '.join(rule['choices'])})" if rule["choices"] else "")
-        extra: dict[str, Any] = {"action": argparse.BooleanOptionalAction} if kind is bool else {"type": kind, "metavar": "X"}
+        extra: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
+        if kind is not bool:
+            extra = dict(zip(("type", "metavar"), _KINDS[kind], strict=True))
         group.add_argument(flag, default=argparse.SUPPRESS, help=text, **extra)
 
 
@@ -112,7 +148,7 @@ def _changes(options: argparse.Namespace) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise UserError(f"--env-option {text!r} is not of the form NAME=VALUE")
-        env_options[name] = int(value) if value.lstrip("-").isdigit() else value
+        env_options[name] = int(value) if value.removeprefix("-").isdecimal() else value
     return {**changes, **({"env_options": env_options} if env_options else {})}
 
 
