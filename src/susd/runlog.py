@@ -9,6 +9,7 @@ import contextlib
 import errno
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import math
 import os
@@ -62,15 +63,15 @@ class RunFolder:
     def create(cls, path: Path, config: dict[str, Any], command: str) -> "RunFolder":
         """Make the folder of a new run; refuse a place that cannot be written to or already holds a run."""
         path = Path(path)
-        _check_place(path)
+        check_place(path)
+        run = cls(path, config, _meta(config, command))  # what may fail comes before the first folder is made
         try:
             for name in ("checkpoints", "figures", "videos"):
                 (path / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot make run folder {path}: {error.strerror}") from error
-        run = cls(path, config, _meta(config, command))
         with run.lock():  # two processes may have found the place free at the same time
-            _check_place(path)
+            check_place(path)
             write_json(path / "meta.json", run.meta)
             write_json(path / "config.json", config)
         return cls.open(path)
@@ -180,7 +181,8 @@ class RunFolder:
             yield
 
 
-def _check_place(path: Path) -> None:
+def check_place(path: Path) -> None:
+    """Refuse a place that already holds a run or cannot be written to."""
     if (path / "config.json").exists():
         raise UserError(f"{path} already holds a run; continue it with --resume or name another folder with --run")
     place = path
@@ -272,7 +274,7 @@ class _TensorBoard:
         try:
             from tensorboardX import SummaryWriter
         except ImportError as error:
-            raise UserError("--tensorboard needs a package that is missing: pip install 'susd[tensorboard]'") from error
+            raise UserError(_missing("tensorboard")) from error
         self._writer = SummaryWriter(str(folder / "tensorboard"))
 
     def write(self, row: Mapping[str, Any]) -> None:
@@ -288,7 +290,7 @@ class _WandB:
         try:
             import wandb
         except ImportError as error:
-            raise UserError("--wandb needs a package that is missing: pip install 'susd[wandb]'") from error
+            raise UserError(_missing("wandb")) from error
         identity = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]  # a resumed run goes on in its place
         config = read_json(folder / "config.json")
         self._run = wandb.init(project="susd", name=folder.name, id=identity, resume="allow", dir=folder, config=config)
@@ -298,6 +300,17 @@ class _WandB:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def check_sinks(tensorboard: bool, wandb: bool) -> None:
+    """Refuse sinks whose package is missing, before a run is begun."""
+    for wanted, extra, module in ((tensorboard, "tensorboard", "tensorboardX"), (wandb, "wandb", "wandb")):
+        if wanted and importlib.util.find_spec(module) is None:
+            raise UserError(_missing(extra))
+
+
+def _missing(extra: str) -> str:
+    return f"--{extra} needs a package that is missing: pip install 'susd[{extra}]'"
 
 
 def open_sinks(folder: Path, tensorboard: bool, wandb: bool) -> list[Sink]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import shlex
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +25,8 @@ from susd.envs.base import Environment, HostEnvironment
 from susd.errors import UserError
 from susd.evaluation.probe import build_probe
 from susd.program import Program, TrainState
-from susd.runlog import Progress, RunFolder, config_hash, open_sinks, write_json
+from susd.replay import row_numbers
+from susd.runlog import Progress, RunFolder, Sink, check_place, check_sinks, config_hash, open_sinks, write_json
 
 
 class NonFiniteError(RuntimeError):
@@ -50,22 +53,25 @@ def train(
     With `resume` the run in folder `run` goes on from its last good checkpoint, with the config it was started with (only
     `epochs` may be changed). `environment` replaces the named environment by an object of the caller's.
     """
+    check_sinks(tensorboard, wandb)
     if resume:
         if run is None:
-            raise UserError("to resume, name the run folder")
+            raise UserError("to resume, name the run folder with --run")
         folder = RunFolder.open(Path(run))
-        config = resumed_config(folder, env, options)
+        config, place = resumed_config(folder, env, options), folder.path
     elif env is None:
         raise UserError("name an environment, or resume a run")
     else:
         config = env if isinstance(env, Config) else configure(env, **options)
+        place = Path(run) if run else free_folder(config)
+        check_place(place)
     program = Program.build(config, environment)
-    check_resources(program, Path(run) if run else Path("runs"))
+    check_resources(program, place)
     use_compilation_cache()
     if not resume:
-        folder = RunFolder.create(Path(run) if run else free_folder(config), config.to_json(), " ".join(sys.argv))
-    with folder.lock():
-        _loop(program, folder, resume, quiet, tensorboard, wandb)
+        folder = RunFolder.create(place, config.to_json(), shlex.join(sys.argv))
+    with folder.lock(), _stop_signals() as stop:
+        _loop(program, folder, resume, quiet, tensorboard, wandb, stop)
     return folder.path
 
 
@@ -76,37 +82,38 @@ def resumed_config(folder: RunFolder, env: str | Config | None, options: dict[st
         given = env.to_json()
     else:
         given = {**options, **({"env": env} if env else {})}
+        if "env_options" in given:  # those that are not given stay as they are
+            given["env_options"] = {**folder.config["env_options"], **given["env_options"]}
     for name, value in given.items():
         if name not in ("epochs", "keep", "checkpoint_every", "eval_every") and folder.config.get(name) != value:
             raise UserError(
                 f"{folder.path} was started with {name} = {folder.config.get(name)!r}; it cannot be resumed with {value!r}"
             )
-    changed = dataclasses.replace(config, **{k: v for k, v in given.items() if folder.config.get(k) != v})
-    if changed != config:
-        write_json(folder.path / "config.json", changed.to_json())
-    return changed
+    return dataclasses.replace(config, **{k: v for k, v in given.items() if folder.config.get(k) != v})
 
 
-def _loop(program: Program, folder: RunFolder, resume: bool, quiet: bool, tensorboard: bool, wandb: bool) -> None:
+def _loop(
+    program: Program, folder: RunFolder, resume: bool, quiet: bool, tensorboard: bool, wandb: bool, stop: list[str]
+) -> None:
     config = program.config
+    if not quiet:
+        _say(f"{_describe(program)}\nrun folder {folder.path}; compiling ..")
     began = time.perf_counter()
-    state, done, train_seconds = program.start(), 0, 0.0
-    if resume and checkpoint.checkpoints(folder.checkpoints):
-        like = jax.eval_shape(program.start)
-        state, meta, _ = checkpoint.restore_latest(folder.checkpoints, like, identity(config), lambda text: _say(f"skipped: {text}"))
-        done, train_seconds = int(meta["epoch"]), float(meta["train_seconds"])
+    state, done, train_seconds = _begin(program, folder, resume)
+    compile_seconds = 0.0 if done else time.perf_counter() - began
+    if done > config.epochs:
+        raise UserError(f"--epochs is {config.epochs}, but {folder.path} has {done} epochs behind it already")
+    if config.to_json() != folder.config:
+        write_json(folder.path / "config.json", config.to_json())
     folder.truncate_metrics(done)
-    if done >= config.epochs:
+    if done == config.epochs:
         _say(f"{folder.path} is finished: {done} of {config.epochs} epochs")
         return
     probe = build_probe(program)
-    if not quiet:
-        _say(f"{_describe(program)}\nrun folder {folder.path}; compiling ..")
-    compile_seconds = _compile(program, state, probe)
+    compile_seconds += _compile(program, state, probe)
     if not quiet:
         _say(f"ready after {time.perf_counter() - began:.1f} s, of which compiling {compile_seconds:.1f} s")
 
-    sinks = open_sinks(folder.path, tensorboard, wandb)
     rates, coverage = _Rates(program), math.nan
 
     def save(epoch: int) -> None:
@@ -125,9 +132,16 @@ def _loop(program: Program, folder: RunFolder, resume: bool, quiet: bool, tensor
             rows={".replay.data": (1, filled)},
         )
 
+    def stop_if_asked(epoch: int) -> None:
+        if stop:
+            save(epoch)
+            command = f"susd train --run {shlex.quote(str(folder.path))} --resume"
+            raise Interrupted(f"stopped by {stop[0]} after epoch {epoch}; saved. Go on with: {command}")
+
+    stop_if_asked(done)
     if done == 0:
         save(0)
-    with Progress(config.epochs, done, quiet) as progress, _stop_signals() as stop:
+    with Progress(config.epochs, done, quiet) as progress, _sinks(folder.path, tensorboard, wandb) as sinks:
         for epoch in range(done, config.epochs):
             started = time.perf_counter()
             state, info = program.run_epoch(state, epoch)
@@ -160,16 +174,31 @@ def _loop(program: Program, folder: RunFolder, resume: bool, quiet: bool, tensor
             for sink in sinks:  # curves of the mean over seeds; the file has every seed
                 sink.write({name: float(np.mean([row[name] for row in rows])) for name in rows[0] if name != "seed"})
             progress.update(finished, rates.fields(seconds, learned, coverage))
-            if stop:
-                save(finished)
-                progress.close()
-                raise Interrupted(
-                    f"stopped by {stop[0]} after epoch {finished}; saved. Go on with: susd train --run {folder.path} --resume"
-                )
+            stop_if_asked(finished)
             if finished % config.checkpoint_every == 0 or finished == config.epochs:
                 save(finished)
-    for sink in sinks:
-        sink.close()
+
+
+def _begin(program: Program, folder: RunFolder, resume: bool) -> tuple[TrainState, int, float]:
+    """State, epochs done and seconds trained: those of the last good checkpoint, or of a run that has none yet."""
+    if not resume or not checkpoint.checkpoints(folder.checkpoints):
+        return jax.block_until_ready(program.start()), 0, 0.0
+    like = jax.eval_shape(program.start)
+    state, meta, _ = checkpoint.restore_latest(
+        folder.checkpoints, like, identity(program.config), lambda text: _say(f"skipped: {text}")
+    )
+    return state, int(meta["epoch"]), float(meta["train_seconds"])
+
+
+@contextmanager
+def _sinks(folder: Path, tensorboard: bool, wandb: bool) -> Iterator[list[Sink]]:
+    """The sinks asked for, closed whatever ends the run, so that nothing pending is lost."""
+    sinks = open_sinks(folder, tensorboard, wandb)
+    try:
+        yield sinks
+    finally:
+        for sink in sinks:
+            sink.close()
 
 
 class _Rates:
@@ -209,6 +238,13 @@ def state_bytes(program: Program) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(program.start)))
 
 
+def update_bytes(program: Program) -> int:
+    """What the gradient steps of an epoch need at the very least: a batch through actor and critics, and a key for each."""
+    config, spec = program.config, program.env.spec
+    row = row_numbers(spec.obs_size, spec.action_size, program.learner.method.skills.size)
+    return config.seeds * (4 * config.batch_size * (row + 3 * config.layers * config.hidden) + 8 * config.gradient_steps)
+
+
 def available_memory() -> int:
     """Bytes of memory that can still be used."""
     try:
@@ -220,22 +256,24 @@ def available_memory() -> int:
 
 def check_resources(program: Program, place: Path) -> None:
     """Refuse a run that cannot fit into memory or on the disk, before anything is compiled."""
-    need, have = state_bytes(program), available_memory()
+    config, need, have = program.config, state_bytes(program) + update_bytes(program), available_memory()
     gib = 2**30
+    if config.seed + config.seeds > 2**31:
+        raise UserError(f"--seed {config.seed} with --seeds {config.seeds} goes beyond the largest seed, {2**31 - 1}")
     if jax.default_backend() == "cpu" and need > 0.9 * have:
         raise UserError(
             f"this run needs {need / gib:.1f} GiB of memory (the replay of {program.capacity} transitions x "
-            f"{program.config.seeds} seeds takes {program.replay_bytes() / gib:.1f}), but only {have / gib:.1f} GiB are "
-            "available; lower --replay, --seeds or the network sizes"
+            f"{config.seeds} seeds takes {program.replay_bytes() / gib:.1f}), but only {have / gib:.1f} GiB are "
+            "available; lower --replay, --seeds, --batch-size, --gradient-steps or the network sizes"
         )
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
-    files = (program.config.keep + 1) * need
+    files = (config.keep + 1) * state_bytes(program)
     if files > free:
         raise UserError(
             f"the checkpoints of this run may take {files / gib:.2f} GiB, but only {free / gib:.2f} GiB are free at "
-            f"{place}; choose another --run folder, or lower --replay or --keep"
+            f"{place.resolve()}; choose another --run folder, or lower --replay or --keep"
         )
 
 
@@ -256,16 +294,27 @@ def _compile(program: Program, state: TrainState, probe: Any) -> float:
 
 @contextmanager
 def _stop_signals() -> Iterator[list[str]]:
-    """Ctrl-C and SIGTERM are noted in the list and acted on after the epoch, when the state is whole."""
+    """Ctrl-C and SIGTERM are noted in the list and acted on after the epoch, when the state is whole.
+
+    A second Ctrl-C ends the program at once. One that follows within a second is no second one: `make` and `timeout` pass
+    on the signal that the terminal has already sent.
+    """
     caught: list[str] = []
-    try:
-        old = {
-            number: signal.signal(number, lambda signum, _: caught.append(signal.Signals(signum).name))
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
-    except ValueError:  # not the main thread: signals are its business
+    first = math.inf
+
+    def note(number: int, _: Any) -> None:
+        nonlocal first
+        if number == signal.SIGINT and time.monotonic() > first + 1.0:
+            raise KeyboardInterrupt
+        if not caught:
+            first = time.monotonic()
+            _say("stopping after this epoch ..")
+        caught.append(signal.Signals(number).name)
+
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's business
         yield caught
         return
+    old = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield caught
     finally:
@@ -292,8 +341,9 @@ def _describe(program: Program) -> str:
     factors = ", ".join(f"{n} {s}" for n, s in zip(spec.factorization.names, spec.factorization.sizes, strict=True))
     seeds = f"seeds {config.seed} to {config.seed + config.seeds - 1}" if config.seeds > 1 else f"seed {config.seed}"
     return (
-        f"{config.method} on {spec.name} ({spec.obs_size} observations: {factors}; {spec.action_size} actions), preset "
-        f"{config.preset}, {seeds}, {config.epochs} epochs of {program.chunk} steps and {config.gradient_steps} gradient steps"
+        f"{config.method} on {spec.name}, preset {config.preset}, {seeds}\n"
+        f"{spec.obs_size} observations ({factors}), {spec.action_size} actions\n"
+        f"{config.epochs} epochs of {program.chunk} steps and {config.gradient_steps} gradient steps"
     )
 
 
