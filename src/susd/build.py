@@ -70,6 +70,7 @@ def build_learner(config: Config, spec: EnvSpec) -> Learner:
         tau=config.tau,
         alpha_init=config.alpha_init,
         adaptive_alpha=config.adaptive_alpha,
+        head_scale=config.head_scale,
         target_entropy=config.target_entropy,
     )
     scale = method.skills.input_scale if config.scale_skill else 1.0

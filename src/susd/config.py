@@ -50,6 +50,7 @@ class Config:
     density_hidden: int = option(1024, "units per hidden layer of the density model", low=1, high=65536)
     layers: int = option(2, "hidden layers of every network", low=1, high=16)
     actor_activation: str = option("tanh", "hidden units of the actor", ("tanh", "relu"))
+    head_scale: float = option(0.1, "initial scale of the actor's output layers, relative to Xavier's", low=0.0)
     precision: str = option("float32", "matmuls of actor, critics and density", ("float32", "bfloat16"))
 
     learning_rate: float = option(1e-4, "Adam's rate for all networks and the temperature", low=0.0)

@@ -105,14 +105,22 @@ class Actor(eqx.Module):
 
     @classmethod
     def init(
-        cls, key: jax.Array, inputs: int, actions: int, hidden: int, layers: int, activation: str, precision: str
+        cls,
+        key: jax.Array,
+        inputs: int,
+        actions: int,
+        hidden: int,
+        layers: int,
+        activation: str,
+        precision: str,
+        head_scale: float = 0.1,
     ) -> Actor:
-        """The heads start at a tenth of Xavier's scale, so the first policy has mean about 0 and std about 1."""
+        """The heads start at a fraction of Xavier's scale, so the first policy has mean about 0 and std about 1."""
         k_trunk, k_heads = jax.random.split(key)
         trunk = MLP.init(k_trunk, [inputs, *[hidden] * layers], activation=activation, precision=precision)
         heads = MLP.init(k_heads, [hidden, 2 * actions], kind="normal", precision=precision)
         mean_std = xavier(k_heads, (2, hidden, actions), "normal")  # each head is a layer of its own size
-        heads = eqx.tree_at(lambda m: m.weights[0], heads, 0.1 * jnp.concatenate([mean_std[0], mean_std[1]], axis=-1))
+        heads = eqx.tree_at(lambda m: m.weights[0], heads, head_scale * jnp.concatenate([*mean_std], axis=-1))
         return cls(trunk, heads, math.log(1e-6), 2.0)
 
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -53,6 +53,7 @@ class Sac:
     alpha_init: float
     adaptive_alpha: bool
     target_entropy: float  # per action dimension; uniform actions have log 2
+    head_scale: float = 0.1  # of the actor's output layers at the start, relative to Xavier's
 
     @property
     def _adam(self) -> optax.GradientTransformation:
@@ -62,7 +63,14 @@ class Sac:
         """Fresh networks; the target starts as a copy of the critic."""
         k_actor, k_critic = jax.random.split(key)
         actor = Actor.init(
-            k_actor, self.inputs, self.actions, self.hidden, self.layers, self.activation, self.precision
+            k_actor,
+            self.inputs,
+            self.actions,
+            self.hidden,
+            self.layers,
+            self.activation,
+            self.precision,
+            self.head_scale,
         )
         sizes = [self.inputs + self.actions, *[self.hidden] * self.layers, 1]
         critic = MLP.init(k_critic, sizes, ensemble=(2,), kind="normal", precision=self.precision)
