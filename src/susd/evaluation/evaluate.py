@@ -17,8 +17,10 @@ from susd.envs.base import Environment
 from susd.errors import UserError
 from susd.evaluation import control, coverage
 from susd.runlog import RunFolder, write_json
+from susd.train import use_compilation_cache
 
 Result = dict[str, Any]
+MAX_STEPS = 2_000_000  # a hundred times the paper's; all observations are in memory together
 
 
 def functional(agent: Agent) -> Environment:
@@ -30,7 +32,7 @@ def functional(agent: Agent) -> Environment:
 
 def untrained_actor(agent: Agent) -> Any:
     """The actor as it was before the first gradient step of the same seed."""
-    return jax.jit(agent.program.init)(jnp.int32(agent.seed)).learner.sac.actor
+    return jax.jit(lambda seed: agent.program.init(seed).learner.sac.actor)(jnp.int32(agent.seed))  # without a replay
 
 
 def random_actions(action_size: int) -> Policy:
@@ -38,26 +40,37 @@ def random_actions(action_size: int) -> Policy:
     return lambda obs, _, key: jax.random.uniform(key, (obs.shape[0], action_size), minval=-1.0, maxval=1.0)
 
 
+def check_steps(steps: int) -> None:
+    """Refuse a number of steps that is not a number of whole skills, or that no memory holds."""
+    if steps < coverage.PERIOD or steps % coverage.PERIOD:
+        raise UserError(f"--steps is {steps}; it must be a multiple of {coverage.PERIOD}, the length of one skill")
+    if steps > MAX_STEPS:
+        raise UserError(f"--steps is {steps}; it must be at most {MAX_STEPS}")
+
+
 def evaluate_coverage(agent: Agent, seed: int = 0, steps: int = coverage.STEPS) -> tuple[Result, dict[str, np.ndarray]]:
     """Coverage of sampled and of mean actions beside the untrained policy and random actions; also visits per cell."""
     env, program = functional(agent), agent.program
-    if steps < coverage.PERIOD or steps % coverage.PERIOD:
-        raise UserError(f"steps is {steps}; it must be a multiple of {coverage.PERIOD}, the length of one skill")
-    untrained = untrained_actor(agent)
-    policies = {
-        "trained, mean actions": program.policy(agent.learner.sac.actor, sampled=False),
-        "trained, sampled actions": program.policy(agent.learner.sac.actor),
-        "untrained, mean actions": program.policy(untrained, sampled=False),
-        "untrained, sampled actions": program.policy(untrained),
-        "random actions": random_actions(env.spec.action_size),
+    check_steps(steps)
+    trained, untrained = agent.learner.sac.actor, untrained_actor(agent)
+
+    def run(policy: Callable[[Any], Policy]) -> Callable[..., jax.Array]:  # weights are arguments: compiled only once
+        skills = program.learner.method.skills
+        return jax.jit(lambda actor, key: coverage.trajectories(env, policy(actor), skills, key, steps))
+
+    mean, sampled = run(lambda actor: program.policy(actor, sampled=False)), run(program.policy)
+    random = run(lambda _: random_actions(env.spec.action_size))
+    courses = {
+        "trained, mean actions": (mean, trained),
+        "trained, sampled actions": (sampled, trained),
+        "untrained, mean actions": (mean, untrained),
+        "untrained, sampled actions": (sampled, untrained),
+        "random actions": (random, None),
     }
     result: Result = {}
     grids: dict[str, np.ndarray] = {}
-    for label, policy in policies.items():
-        run: Callable[..., jax.Array] = jax.jit(
-            lambda key, policy=policy: coverage.trajectories(env, policy, program.learner.method.skills, key, steps)
-        )
-        obs = run(jax.random.key(seed))
+    for label, (function, actor) in courses.items():
+        obs = function(actor, jax.random.key(seed))
         grids[label] = np.asarray(coverage.grid(env.spec, obs))
         result[label] = coverage.summarise(env.spec, np.asarray(obs))
     return result, grids
@@ -67,15 +80,24 @@ def evaluate_control(agent: Agent, seed: int = 0, pairs: int = control.PAIRS) ->
     """Which part of the skill moves which factor, with mean actions over one training episode."""
     env, program = functional(agent), agent.program
     skills = program.learner.method.skills
-    policy = program.policy(agent.learner.sac.actor, sampled=False)
-    run = jax.jit(lambda key: control.control_matrix(env, policy, skills, key, program.horizon, pairs))
-    matrix = np.asarray(run(jax.random.key(seed)))
+
+    def run(actor: Any, key: jax.Array) -> jax.Array:
+        return control.control_matrix(env, program.policy(actor, sampled=False), skills, key, program.horizon, pairs)
+
+    matrix = np.asarray(jax.jit(run)(agent.learner.sac.actor, jax.random.key(seed)))
     return control.summarise(env.spec, matrix), matrix
 
 
 def evaluate(run: str | Path, what: str, seed: int = 0, steps: int = coverage.STEPS) -> Result:
     """Evaluate every seed of a run; writes RUN/evaluation/WHAT.json and RUN/figures/WHAT.png and returns the JSON."""
+    if what not in ("coverage", "control"):
+        raise UserError(f"evaluation {what!r} is unknown; choose one of coverage, control")
+    if not 0 <= seed < 2**31:
+        raise UserError(f"--seed is {seed}; it must be from 0 to {2**31 - 1}")
+    if what == "coverage":
+        check_steps(steps)
     folder = RunFolder.open(Path(run))
+    use_compilation_cache()
     agents = load_all(folder.path)
     spec = agents[0].program.env.spec
     results: list[Result] = []
@@ -85,15 +107,13 @@ def evaluate(run: str | Path, what: str, seed: int = 0, steps: int = coverage.ST
             shown = {k: v for k, v in grids.items() if k.endswith("mean actions") or k == "random actions"}
             if index == 0:
                 figures.coverage_map(folder.figures / "coverage.png", spec, shown)
-        elif what == "control":
+        else:
             result, matrix = evaluate_control(agent, seed)
             if index == 0:
                 parts = list(spec.factorization.names) if matrix.shape[0] == matrix.shape[1] else ["skill"]
                 figures.control_matrix(
                     folder.figures / "control.png", parts, list(spec.factorization.names), matrix, result.get("ratio")
                 )
-        else:
-            raise UserError(f"evaluation {what!r} is unknown; choose one of coverage, control")
         results.append({"seed": agent.seed, "epoch": agent.epoch, **result})
     report = {
         "evaluation": what,
@@ -119,8 +139,11 @@ def pictures(run: str | Path, seed: int = 0) -> list[Path]:
     env, program = agent.program.env, agent.program
     skills = program.learner.method.skills
     drawn = skills.sample(jax.random.key(seed), 48)
-    policy = program.policy(agent.learner.sac.actor, sampled=False)
-    states, transitions = jax.jit(lambda z: rollout(env, policy, z, program.horizon, jax.random.key(seed)))(drawn)
+
+    def course(actor: Any, skill: jax.Array) -> Any:
+        return rollout(env, program.policy(actor, sampled=False), skill, program.horizon, jax.random.key(seed))
+
+    states, transitions = jax.jit(course)(agent.learner.sac.actor, drawn)
     parts = np.asarray(skills.split(drawn))
     if env.spec.planes:
         obs = np.concatenate([np.asarray(transitions.obs[:1]), np.asarray(transitions.next_obs)])
