@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -42,28 +43,39 @@ class Agent:
 
     def act(self, obs: Any, skill: Any, seed: int | None = None) -> np.ndarray:
         """The mean action in [-1, 1], or with a seed a sampled one; for one observation [S] or a batch [B, S]."""
-        obs, skill = jnp.asarray(obs, jnp.float32), jnp.asarray(skill, jnp.float32)
+        obs = self._sized(obs, "observation", self.program.env.spec.obs_size)
+        skill = self._sized(skill, "skill", self.program.learner.method.skills.size)
         batched = jnp.broadcast_to(skill, (*obs.shape[:-1], skill.shape[-1]))
-        action = self._act(jnp.atleast_2d(obs), jnp.atleast_2d(batched), jax.random.key(seed or 0), seed is not None)
+        inputs = jnp.atleast_2d(obs), jnp.atleast_2d(batched), jax.random.key(seed or 0)
+        action = self._act(self.learner.sac.actor, *inputs, seed is not None)
         return np.asarray(action).reshape(*obs.shape[:-1], -1)
 
     def encode(self, obs: Any) -> np.ndarray:
         """phi(s): [S] to [N * D], or [B, S] to [B, N * D]."""
-        obs = jnp.asarray(obs, jnp.float32)
+        obs = self._sized(obs, "observation", self.program.env.spec.obs_size)
         code = self.program.learner.method.encode(self.learner.params, jnp.atleast_2d(obs))
         return np.asarray(code).reshape(*obs.shape[:-1], -1)
 
+    def _sized(self, value: Any, name: str, size: int) -> jax.Array:
+        array = jnp.asarray(value, jnp.float32)
+        if array.ndim == 0 or array.shape[-1] != size:
+            raise UserError(f"the {name} has the shape {array.shape}; its last axis must be {size} long")
+        return array
+
     @cached_property
     def _act(self) -> Any:
-        actor = self.learner.sac.actor
-        return jax.jit(lambda o, z, k, sampled: self.program.policy(actor, sampled)(o, z, k), static_argnums=3)
+        return jax.jit(lambda actor, o, z, k, sampled: self.program.policy(actor, sampled)(o, z, k), static_argnums=4)
 
 
 def load_all(run: str | Path, environment: Environment | HostEnvironment | None = None) -> list[Agent]:
     """All seeds of a run, from its last good checkpoint."""
     folder = RunFolder.open(Path(run))
     program = Program.build(Config.from_json(folder.config), environment)
-    state, meta, _ = checkpoint.restore_latest(folder.checkpoints, jax.eval_shape(program.start))
+    state, meta, _ = checkpoint.restore_latest(
+        folder.checkpoints,
+        jax.eval_shape(program.start),
+        on_skip=lambda text: print(f"skipped: {text}", file=sys.stderr),
+    )
     return [
         Agent(program, jax.tree.map(lambda x, i=i: x[i], state.learner), program.config.seed + i, int(meta["epoch"]))
         for i in range(program.config.seeds)
