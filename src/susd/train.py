@@ -281,6 +281,7 @@ def use_compilation_cache() -> None:
     """Keep compiled programs on disk between runs (SUSD_CACHE_DIR, or the user's cache folder)."""
     cache = os.environ.get("SUSD_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "susd"
     jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # the many small ones add up to a second
 
 
 def _compile(program: Program, state: TrainState, probe: Any) -> float:
