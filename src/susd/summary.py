@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ def report(run: Path, quiet: bool = False) -> None:
     from susd.evaluation.evaluate import evaluate, pictures
 
     folder = RunFolder.open(run)
+    if not quiet:
+        print("evaluating and drawing ..", file=sys.stderr, flush=True)
     results = [evaluate(run, what) for what in ("coverage", "control")]
     paths = pictures(run)
     if quiet:
@@ -23,6 +26,7 @@ def report(run: Path, quiet: bool = False) -> None:
         return
     for result in results:
         print_evaluation(run, result)
+        print()
     figures = [folder.figures / "coverage.png", folder.figures / "control.png", *paths]
     print("\n".join(f"  {path}" for path in figures if path.exists()))
 
@@ -37,31 +41,40 @@ def print_evaluation(run: Path, result: dict[str, Any]) -> None:
 
 
 def _print_coverage(result: dict[str, Any]) -> None:
+    """Columns that say nothing are left out: the worst of one plane, landmarks where there are none, a single seed."""
+    policies = [
+        (str(of_seed["seed"]), label, numbers)
+        for of_seed in result["results"]
+        for label, numbers in of_seed.items()
+        if label not in ("seed", "epoch")
+    ]
+    first = policies[0][2]
+    planes = ("worst", "average") if len(first["per_plane"]) > 1 else ("average",)
+    columns = ["policy", *(f"{plane} cells" for plane in planes), *(f"{plane} unique" for plane in planes)]
+    if len(planes) == 1:
+        columns = ["policy", "cells", "unique positions"]
+    if first["landmarks"]:
+        columns.append("landmarks reached")
     rows: Rows = []
-    for seed_result in result["results"]:
-        seed = str(seed_result["seed"])
-        for label, numbers in seed_result.items():
-            if label in ("seed", "epoch"):
-                continue
-            cells, unique, marks = numbers["cells"], numbers["unique"], numbers["landmarks"]
-            reached = f"{sum(share > 0 for share in marks.values())} of {len(marks)}" if marks else "-"
-            share = [f"{cells[which]:.0f} ({100 * cells[which] / cells['of']:.0f}%)" for which in ("worst", "average")]
-            rows.append((seed, label, *share, f"{unique['worst']}", f"{unique['average']:.0f}", reached))
-    title = f"Coverage: {result['results'][0]['trained, mean actions']['steps']} steps, new skill and reset every 200"
-    columns = ("seed", "policy", "cells, worst", "cells, average", "unique, worst", "unique, average", "landmarks reached")
-    _print_table(title, columns, rows)
+    for _, label, numbers in policies:
+        cells, unique, marks = numbers["cells"], numbers["unique"], numbers["landmarks"]
+        row = [label, *(f"{cells[plane]:.0f} ({100 * cells[plane] / cells['of']:.0f}%)" for plane in planes)]
+        row += [f"{unique[plane]:.0f}" for plane in planes]
+        if marks:
+            row.append(f"{sum(share > 0 for share in marks.values())} of {len(marks)}")
+        rows.append(tuple(row))
+    title = f"Coverage: {first['steps']} steps, new skill and reset every 200; {first['cells']['of']} cells"
+    _print_table(title, tuple(columns), rows, [seed for seed, _, _ in policies])
 
 
 def _print_control(result: dict[str, Any]) -> None:
     rows: Rows = []
-    for seed_result in result["results"]:
-        if "ratio" in seed_result:
-            numbers = (seed_result["diagonal"], seed_result["off_diagonal"], seed_result["ratio"])
-            rows.append((str(seed_result["seed"]), *(f"{number:.2f}" for number in numbers)))
-        else:
-            rows.append((str(seed_result["seed"]), "-", "-", "-"))
-    columns = ("seed", "own factor (diagonal)", "other factors", "ratio")
-    _print_table("Control: change of a factor when one part of the skill is redrawn", columns, rows)
+    for of_seed in result["results"]:
+        numbers = [of_seed[name] for name in ("diagonal", "off_diagonal", "ratio")] if "ratio" in of_seed else []
+        rows.append(tuple(f"{number:.2f}" for number in numbers) or ("-", "-", "-"))
+    columns = ("own factor (diagonal)", "other factors", "ratio")
+    seeds = [str(of_seed["seed"]) for of_seed in result["results"]]
+    _print_table("Control: change of a factor when one part of the skill is redrawn", columns, rows, seeds)
 
 
 def show(run: Path) -> dict[str, Any]:
@@ -71,12 +84,7 @@ def show(run: Path) -> dict[str, Any]:
     skipped: list[str] = []
     status: dict[str, Any] = {
         "run": str(run),
-        "env": folder.config["env"],
-        "method": folder.config["method"],
-        "preset": folder.config["preset"],
-        "seed": folder.config["seed"],
-        "seeds": folder.config["seeds"],
-        "epochs": folder.config["epochs"],
+        **{name: folder.config[name] for name in ("env", "method", "preset", "seed", "seeds", "epochs")},
         "epoch": None,
         "checksum": None,
         "checkpoint": None,
@@ -84,12 +92,13 @@ def show(run: Path) -> dict[str, Any]:
     }
     for path in found:
         try:
-            status |= {"checksum": checkpoint.digest_of(path), "checkpoint": str(path)}
-            meta = checkpoint.inspect(path)["meta"]
-            status |= {"epoch": meta["epoch"], "train_seconds": meta["train_seconds"]}
-            break
+            checksum, meta = checkpoint.digest_of(path), checkpoint.inspect(path)["meta"]
         except checkpoint.DamagedCheckpointError as error:
             skipped.append(str(error))
+            continue
+        status |= {"checksum": checksum, "checkpoint": str(path), "epoch": meta["epoch"]}
+        status["train_seconds"] = meta["train_seconds"]
+        break
     status["finished"] = status["epoch"] == folder.config["epochs"]
     metrics = folder.read_metrics()
     status |= {"skipped": skipped, "metrics": metrics[-1] if metrics else {}, "meta": folder.meta}
@@ -98,21 +107,35 @@ def show(run: Path) -> dict[str, Any]:
 
 def print_show(status: dict[str, Any]) -> None:
     """`show` for a person."""
-    names = ("env", "method", "preset", "seed", "seeds", "epoch", "epochs", "finished", "train_seconds", "checksum", "checkpoint")
-    rows: Rows = [(name, str(status[name])) for name in names if status.get(name) is not None]
-    rows += [(f"last {name}", f"{value:.4g}") for name, value in status["metrics"].items() if "/" not in name]
-    rows += [("damaged", text) for text in status["skipped"]]
-    _print_table(status["run"], ("", ""), rows)
+    last = status["seed"] + status["seeds"] - 1
+    epoch = "nothing saved yet" if status["epoch"] is None else f"{status['epoch']} of {status['epochs']}"
+    rows: Rows = [
+        ("environment", status["env"]),
+        ("method", f"{status['method']}, preset {status['preset']}"),
+        ("seed", f"{status['seed']}" if status["seeds"] == 1 else f"{status['seed']} to {last}"),
+        ("epoch", epoch + (", finished" if status["finished"] else "")),
+    ]
+    if status["epoch"] is not None:
+        rows.append(("training", f"{status['train_seconds']:.1f} s"))
+        rows += [(name, status[name]) for name in ("checksum", "checkpoint")]
+    rows += [("skipped", text) for text in status["skipped"]]
+    metrics = status["metrics"]
+    if metrics:
+        rows.append(("metrics", f"of epoch {metrics['epoch']}, seed {metrics['seed']}"))
+        shown = {name: value for name, value in metrics.items() if "/" not in name and name not in ("epoch", "seed")}
+        rows += [(f"  {name}", f"{value:.6g}") for name, value in shown.items()]
+    print(status["run"])
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f"  {name:{width}}  {value}")
 
 
-def _print_table(title: str, columns: tuple[str, ...], rows: Rows) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(*columns, show_header=any(columns), box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*row)
-    console = Console()
-    console = console if console.is_terminal else Console(width=160)  # a log file has no width of its own
-    console.print(title, style="bold", markup=False, highlight=False)
-    console.print(table)
+def _print_table(title: str, columns: tuple[str, ...], rows: Rows, seeds: list[str]) -> None:
+    """Plain text that is the same in a terminal and in a file; seeds get a column when there are several."""
+    if len(set(seeds)) > 1:
+        columns = ("seed", *columns)
+        rows = [(seed, *row) for seed, row in zip(seeds, rows, strict=True)]
+    widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
+    print(title)
+    for row in (columns, *rows):
+        print("  " + "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
