@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from susd.errors import UserError
 
+KINDS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text", dict: "a mapping"}
+MAX_SEED = 2**31 - 1
 
-def option(default: Any, text: str, choices: tuple[str, ...] = (), low: float | None = None, high: float | None = None) -> Any:
+
+def option(
+    default: Any, text: str, choices: tuple[str, ...] = (), low: float | None = None, high: float | None = None
+) -> Any:
     """A field with its help text and what it may be; `low` and `high` are the inclusive limits of a number."""
     return field(default=default, metadata={"help": text, "choices": choices, "low": low, "high": high})
+
+
+def _check(spec: dataclasses.Field[Any], value: Any) -> None:
+    """Refuse a value of the wrong type or outside its limits, in the words of the command line."""
+    flag, rule = "--" + spec.name.replace("_", "-"), spec.metadata
+    kind = dict if spec.default is dataclasses.MISSING else type(spec.default)
+    if kind is float:
+        fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    else:
+        fits = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+    if not fits:
+        raise UserError(f"{flag} is {value!r}; it must be {KINDS[kind]}")
+    if rule.get("choices") and value not in rule["choices"]:
+        raise UserError(f"{flag} is {value!r}; choose one of {', '.join(rule['choices'])}")
+    for limit, word, sign in ((rule.get("low"), "least", 1), (rule.get("high"), "most", -1)):
+        if limit is not None and sign * value < sign * limit:
+            raise UserError(f"{flag} is {value}; it must be at {word} {limit if kind is int else f'{limit:g}'}")
 
 
 @dataclass(frozen=True)
@@ -20,10 +43,12 @@ class Config:
 
     env: str = option("gunner", "environment")
     env_options: dict[str, Any] = field(default_factory=dict, metadata={"help": "options of the environment"})
-    factors: str = option("", "factorization: a named one (3, 4, 2, 1 for gunner) or NAME=0:6,NAME=6:13,..; default: the environment's")
+    factors: str = option(
+        "", "factorization: a named one (3, 4, 2, 1 for gunner) or NAME=0:6,NAME=6:13,..; default: the environment's"
+    )
     method: str = option("susd", "method")
     preset: str = option("quick", "preset the other options start from", ("quick", "paper"))
-    seed: int = option(0, "seed of everything", low=0, high=2**31 - 1)
+    seed: int = option(0, "seed of everything", low=0, high=MAX_SEED)
     seeds: int = option(1, "train this many agents (seeds seed, seed+1, ..) in one program", low=1, high=1024)
 
     epochs: int = option(10_000, "epochs in all", low=1)
@@ -33,10 +58,16 @@ class Config:
     batch_size: int = option(256, "transitions per gradient step", low=1)
     replay: int = option(1_000_000, "replay capacity in transitions", low=1)
     warmup: int = option(10_000, "transitions in the replay before the first gradient step", low=1)
-    time_limit: str = option("terminal", "the end of an episode ends the value, or the value is bootstrapped", ("terminal", "bootstrap"))
+    time_limit: str = option(
+        "terminal", "the end of an episode ends the value, or the value is bootstrapped", ("terminal", "bootstrap")
+    )
 
     skill_dim: int = option(2, "skill dimensions per factor, D", low=1, high=1024)
-    prior: str = option("sphere", "skill prior: unit length as a whole, per factor, or standard normal", ("sphere", "factor_sphere", "gaussian"))
+    prior: str = option(
+        "sphere",
+        "skill prior: unit length as a whole, per factor, or standard normal",
+        ("sphere", "factor_sphere", "gaussian"),
+    )
     scale_skill: bool = option(False, "scale the skill to unit variance per entry where it enters actor and critics")
     constraint: str = option("joint", "one constraint and lambda for all factors, or one each", ("joint", "per_factor"))
     weight: str = option("raw", "curiosity weight: divided by its running mean, raw, or none", ("mean", "raw", "none"))
@@ -69,15 +100,9 @@ class Config:
 
     def __post_init__(self) -> None:
         for spec in dataclasses.fields(self):
-            value, rule = getattr(self, spec.name), spec.metadata
-            flag = "--" + spec.name.replace("_", "-")
-            if rule.get("choices") and value not in rule["choices"]:
-                raise UserError(f"{flag} is {value!r}; choose one of {', '.join(rule['choices'])}")
-            low, high = rule.get("low"), rule.get("high")
-            if low is not None and not (isinstance(value, (int, float)) and value >= low):
-                raise UserError(f"{flag} is {value}; it must be at least {low:g}")
-            if high is not None and value > high:
-                raise UserError(f"{flag} is {value}; it must be at most {high:g}")
+            _check(spec, getattr(self, spec.name))
+        if self.seed + self.seeds - 1 > MAX_SEED:
+            raise UserError(f"--seed is {self.seed} and --seeds {self.seeds}; the last seed must be at most {MAX_SEED}")
 
     def to_json(self) -> dict[str, Any]:
         """As a plain mapping."""

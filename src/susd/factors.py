@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from susd.errors import UserError
+
+
+def _index(name: str, value: object) -> int:
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise UserError(f"factor {name!r}: {value!r} is not an index; write whole numbers") from None
 
 
 @dataclass(frozen=True)
@@ -50,13 +59,13 @@ class Factorization:
     @classmethod
     def from_mapping(cls, factors: Mapping[str, Sequence[int]], size: int) -> Factorization:
         """From `{"agent": [0, 1], "ammo": [2]}`."""
-        return cls(tuple(factors), tuple(tuple(int(i) for i in indices) for indices in factors.values()), size)
+        return cls(tuple(factors), tuple(tuple(_index(name, i) for i in factors[name]) for name in factors), size)
 
     @classmethod
     def from_boundaries(cls, boundaries: Sequence[int], names: Sequence[str]) -> Factorization:
         """From contiguous blocks, e.g. boundaries (0, 6, 13, 18) for three factors."""
-        blocks = tuple(tuple(range(a, b)) for a, b in zip(boundaries[:-1], boundaries[1:], strict=True))
-        return cls(tuple(names), blocks, boundaries[-1])
+        blocks = tuple(tuple(range(a, b)) for a, b in pairwise(boundaries))
+        return cls(tuple(names), blocks, boundaries[-1] if boundaries else 0)
 
     @classmethod
     def parse(cls, text: str, size: int) -> Factorization:
@@ -76,7 +85,8 @@ class Factorization:
                     first = int(start)
                     last = int(stop) if colon else first + 1
                 except ValueError:
-                    raise UserError(f"factor {name!r}: cannot read {piece!r}; write START:STOP with whole numbers") from None
+                    message = f"factor {name!r}: cannot read {piece!r}; write START:STOP with whole numbers"
+                    raise UserError(message) from None
                 if last - first > size:
                     raise UserError(f"factor {name!r}: {piece!r} is longer than the observation, which has {size} numbers")
                 factors[name].extend(range(first, last))
