@@ -1,0 +1,281 @@
+"""Networks against NumPy in float64: densities that integrate to one, ensembles, factored inputs, scales, clamps."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from susd.networks import MLP, Actor, Density, FactoredMLP, normal_log_prob, tanh_normal_log_prob
+
+KEY = jax.random.key(0)
+INDICES = ((3, 0), (5,), (1, 4, 2))  # unequal sizes, not contiguous
+SIZE = 6
+
+
+def plain(x: Any) -> np.ndarray:
+    return np.asarray(x, np.float64)
+
+
+def forward(x: np.ndarray, weights: list[np.ndarray], biases: list[np.ndarray], activation: Any) -> np.ndarray:
+    for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        x = x @ weight + bias
+        if layer < len(weights) - 1:
+            x = activation(x)
+    return x
+
+
+def relu(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, 0.0)
+
+
+def fresh(init: Any, *args: Any, **options: Any) -> Any:
+    """A network made in one compiled call."""
+    return jax.jit(lambda key: init(key, *args, **options))(KEY)
+
+
+def shaken(init: Any, *args: Any, **options: Any) -> Any:
+    """A network of that shape with random numbers everywhere: biases start at zero, where a forgotten one goes unseen."""
+    rng = np.random.default_rng(0)
+    shapes = jax.eval_shape(lambda key: init(key, *args, **options), KEY)
+    return jax.tree.map(lambda leaf: (0.5 * rng.normal(size=leaf.shape)).astype(np.float32), shapes)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
+
+
+# One compiled call is much faster to build than one per operation.
+CALL = jax.jit(lambda net, x: net(x))
+SAMPLE = jax.jit(lambda actor, x: actor.sample(x, KEY))
+LOG_PROB = jax.jit(tanh_normal_log_prob)
+
+
+# --- tanh-normal ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mean", "std"), [(0.0, 1.0), (0.7, 0.3), (-1.5, 0.05), (0.2, 3.0), (2.0, math.exp(2))])
+def test_tanh_normal_integrates_to_one(mean: float, std: float) -> None:
+    """Over (-1, 1) in the action: cells of width delta a, their middles taken back through arctanh."""
+    edges = np.tanh(np.linspace(-14, 14, 400_001))
+    middles, widths = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
+    before = np.arctanh(middles)
+    log_prob = LOG_PROB(before.astype(np.float32)[:, None], np.float32(mean), np.float32(math.log(std)))
+    missing = stats.norm.sf(14, mean, std) + stats.norm.cdf(-14, mean, std)
+    assert np.sum(np.exp(plain(log_prob)) * widths) == pytest.approx(1.0 - missing, abs=1e-4)
+
+
+def test_tanh_normal_is_the_change_of_variables() -> None:
+    before = np.linspace(-8, 8, 101)
+    mean, std = 0.4, 1.7
+    direct = stats.norm.logpdf(before, mean, std) - np.log(1 - np.tanh(before) ** 2)
+    ours = LOG_PROB(before.astype(np.float32)[:, None], np.float32(mean), np.float32(math.log(std)))
+    np.testing.assert_allclose(ours, direct, rtol=1e-4, atol=1e-4)
+
+
+def test_tanh_normal_far_out() -> None:
+    """1 - tanh^2 is 0 in floating point from 10 on; its logarithm is log 4 - 2 |u| to machine precision."""
+    before = np.linspace(-50, 50, 1001)
+
+    def log_prob(u: jax.Array) -> jax.Array:
+        return tanh_normal_log_prob(u[None], jnp.float32(0.0), jnp.float32(2.0))
+
+    value, gradient = jax.jit(jax.vmap(jax.value_and_grad(log_prob)))(before.astype(np.float32))
+    far = np.abs(before) > 12
+    direct = stats.norm.logpdf(before, 0, math.exp(2)) - (math.log(4) - 2 * np.abs(before))
+    np.testing.assert_allclose(np.asarray(value)[far], direct[far], rtol=1e-5)
+    assert np.isfinite(np.asarray(value)).all()
+    np.testing.assert_allclose(gradient, -before / math.exp(4) + 2 * np.tanh(before), rtol=1e-3, atol=1e-4)
+
+
+def test_log_probs_add_over_dimensions() -> None:
+    before, mean, log_std = normal(3, 5, 4)
+    each = [np.asarray(LOG_PROB(*(x[:, d : d + 1] for x in (before, mean, log_std)))) for d in range(4)]
+    np.testing.assert_allclose(LOG_PROB(before, mean, log_std), sum(each), rtol=1e-5, atol=1e-5)
+    reference = stats.norm.logpdf(plain(before), plain(mean), np.exp(plain(log_std)))
+    np.testing.assert_allclose(jax.jit(normal_log_prob)(before, mean, log_std), reference, rtol=1e-4, atol=1e-5)
+
+
+# --- MLP --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("activation", "function"), [("relu", relu), ("tanh", np.tanh)])
+def test_mlp_against_numpy(activation: str, function: Any) -> None:
+    mlp = shaken(MLP.init, [5, 7, 6, 3], activation=activation)
+    x = normal(11, 5)
+    expected = forward(plain(x), [plain(w) for w in mlp.weights], [plain(b) for b in mlp.biases], function)
+    np.testing.assert_allclose(CALL(mlp, x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_ensemble_is_separate_mlps() -> None:
+    both = shaken(MLP.init, [5, 8, 2], ensemble=(3,))
+    x = normal(3, 11, 5)
+    shared, apart = np.asarray(CALL(both, x[0])), np.asarray(CALL(both, x))
+    for member in range(3):
+        alone = jax.tree.map(lambda leaf, m=member: leaf[m], both)
+        np.testing.assert_allclose(shared[member], CALL(alone, x[0]), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(apart[member], CALL(alone, x[member]), rtol=1e-5, atol=1e-6)
+    assert (np.asarray(both.weights[0][0]) != np.asarray(both.weights[0][1])).all()
+
+
+@pytest.mark.parametrize(("fan_in", "fan_out"), [(300, 200), (40, 400)])
+def test_xavier_scales(fan_in: int, fan_out: int) -> None:
+    uniform = plain(fresh(MLP.init, [fan_in, fan_out]).weights[0])
+    bound = math.sqrt(6 / (fan_in + fan_out))
+    assert 0.99 * bound < np.abs(uniform).max() <= bound * (1 + 1e-6)
+    assert stats.kstest(uniform.ravel()[:5000], "uniform", (-bound, 2 * bound)).pvalue > 1e-3
+    gaussian = plain(fresh(MLP.init, [fan_in, fan_out], kind="normal").weights[0])
+    std = math.sqrt(2 / (fan_in + fan_out))
+    assert stats.kstest(gaussian.ravel()[:5000], "norm", (0, std)).pvalue > 1e-3
+    assert gaussian.std() == pytest.approx(std, rel=0.02)
+
+
+def test_biases_start_at_zero_and_layers_differ() -> None:
+    mlp = fresh(MLP.init, [4, 4, 4, 4], ensemble=(2,))
+    assert all((np.asarray(bias) == 0).all() for bias in mlp.biases)
+    assert [bias.shape for bias in mlp.biases] == [(2, 4)] * 3
+    assert (np.asarray(mlp.weights[0]) != np.asarray(mlp.weights[1])).all()
+
+
+def test_bfloat16_is_close_to_float32() -> None:
+    wide, narrow = (fresh(MLP.init, [40, 64, 64, 8], precision=p) for p in ("float32", "bfloat16"))
+    for a, b in zip(wide.weights, narrow.weights, strict=True):
+        np.testing.assert_array_equal(a, b)  # kept in float32
+    x = normal(128, 40)
+    run = jax.jit(lambda m: (m(x), jax.grad(lambda n: jnp.mean(n(x) ** 2))(m)))
+    (full, *full_grads), (short, *short_grads) = jax.tree.leaves(run(wide)), jax.tree.leaves(run(narrow))
+    assert short.dtype == jnp.float32
+    error = np.abs(np.asarray(full) - np.asarray(short)).max()
+    assert 1e-5 < error < 0.05 * np.asarray(full).std()
+    for a, b in zip(full_grads, short_grads, strict=True):
+        assert b.dtype == jnp.float32
+        assert np.linalg.norm(np.asarray(a) - np.asarray(b)) < 0.05 * np.linalg.norm(np.asarray(a))
+
+
+# --- phi --------------------------------------------------------------------------------------------------------------
+
+
+def test_phi_against_one_network_per_factor() -> None:
+    phi = shaken(FactoredMLP.init, INDICES, hidden=7, layers=2, dim=2)
+    obs = normal(9, SIZE)
+    out = np.asarray(CALL(phi, obs))
+    assert out.shape == (9, 3, 2)
+    for i, indices in enumerate(INDICES):
+        weights = [plain(w[i]) for w in phi.mlp.weights]
+        weights[0] = weights[0][: len(indices)]
+        expected = forward(plain(obs)[:, list(indices)], weights, [plain(b[i]) for b in phi.mlp.biases], relu)
+        np.testing.assert_allclose(out[:, i], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_phi_i_sees_factor_i_alone() -> None:
+    phi = shaken(FactoredMLP.init, INDICES, hidden=16, layers=2, dim=2)
+    obs = normal(5, SIZE)
+    jacobian = np.asarray(jax.jit(jax.vmap(jax.jacrev(lambda o: phi(o[None])[0])))(obs))  # [B, N, D, S]
+    for i, indices in enumerate(INDICES):
+        others = [d for d in range(SIZE) if d not in indices]
+        assert (jacobian[:, i][..., others] == 0).all()
+        assert (np.abs(jacobian[:, i][..., list(indices)]).max(axis=(0, 1)) > 0).all()
+
+
+def test_padding_gets_no_gradient() -> None:
+    phi = shaken(FactoredMLP.init, INDICES, hidden=16, layers=2, dim=2)
+    obs = normal(50, SIZE)
+    gradient = np.asarray(jax.jit(jax.grad(lambda p: jnp.sum(p(obs) ** 2)))(phi).mlp.weights[0])
+    for i, indices in enumerate(INDICES):
+        assert (gradient[i, len(indices) :] == 0).all()
+        assert (np.abs(gradient[i, : len(indices)]).max(axis=1) > 0).all()
+
+
+def test_phi_starts_with_the_scale_of_its_true_inputs() -> None:
+    hidden = 400
+    phi = jax.tree.map(np.asarray, fresh(FactoredMLP.init, INDICES, hidden=hidden, layers=2, dim=2))
+    for i, indices in enumerate(INDICES):
+        for layer, fan_in, fan_out in [(0, len(indices), hidden), (1, hidden, hidden), (2, hidden, 2)]:
+            weight = np.abs(plain(phi.mlp.weights[layer][i]))
+            bound = math.sqrt(6 / (fan_in + fan_out))
+            assert 0.98 * bound < weight.max() <= bound * (1 + 1e-6)
+    assert (np.asarray(phi.mlp.weights[1][0]) != np.asarray(phi.mlp.weights[1][1])).any()
+    assert (np.asarray(phi.mlp.weights[0][0]) != np.asarray(phi.mlp.weights[0][1])).any()
+
+
+# --- actor ------------------------------------------------------------------------------------------------------------
+
+
+SMALL = (5, 3, 16, 2, "tanh", "float32")  # inputs, actions, hidden, layers
+
+
+@pytest.mark.parametrize(("activation", "function"), [("relu", relu), ("tanh", np.tanh)])
+def test_actor_against_numpy(activation: str, function: Any) -> None:
+    actor = shaken(Actor.init, 5, 3, 16, 2, activation, "float32")
+    x = normal(9, 5)
+    weights = [plain(w) for w in (*actor.trunk.weights, *actor.heads.weights)]
+    biases = [plain(b) for b in (*actor.trunk.biases, *actor.heads.biases)]
+    mean, log_std = np.split(forward(plain(x), weights, biases, function), 2, axis=1)
+    ours, mode = jax.jit(lambda a: (a(x), a.mode(x)))(actor)
+    np.testing.assert_allclose(ours[0], mean, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(ours[1], log_std, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(mode, np.tanh(mean), rtol=1e-4, atol=1e-5)
+
+
+def test_actor_samples_from_its_density() -> None:
+    actor = jax.tree.map(lambda leaf: 0.4 * leaf, shaken(Actor.init, *SMALL))
+    one = normal(1, 5)
+    mean, log_std = (plain(v)[0] for v in CALL(actor, one))
+    action, log_prob = SAMPLE(actor, np.tile(one, (5000, 1)))
+    before = np.arctanh(plain(action))
+    for d in range(3):
+        assert stats.kstest(before[:, d], "norm", (mean[d], math.exp(log_std[d]))).pvalue > 1e-3
+    assert np.abs(np.corrcoef(before.T) - np.eye(3)).max() < 0.06
+    direct = (stats.norm.logpdf(before, mean, np.exp(log_std)) - np.log(1 - plain(action) ** 2)).sum(axis=1)
+    inside = np.abs(before).max(axis=1) < 4  # further out the action alone does not determine u in float32
+    assert inside.mean() > 0.9
+    np.testing.assert_allclose(np.asarray(log_prob)[inside], direct[inside], atol=5e-3)
+
+
+def test_actor_heads_start_at_a_tenth() -> None:
+    actor = fresh(Actor.init, 5, 8, 512, 2, "tanh", "float32")
+    heads = plain(actor.heads.weights[0])
+    expected = 0.1 * math.sqrt(2 / (512 + 8))
+    assert heads[:, :8].std() == pytest.approx(expected, rel=0.05)
+    assert heads[:, 8:].std() == pytest.approx(expected, rel=0.05)
+    assert abs(np.corrcoef(heads[:, :8].ravel(), heads[:, 8:].ravel())[0, 1]) < 0.05
+    assert stats.kstest(heads.ravel(), "norm", (0, expected)).pvalue > 1e-3
+    mean, log_std = CALL(actor, normal(256, 5))
+    assert np.abs(np.asarray(mean)).max() < 0.5
+    assert np.abs(np.asarray(log_std)).max() < 0.5
+
+
+def test_actor_clamps_its_std() -> None:
+    actor = shaken(Actor.init, *SMALL)
+    for push, limit in [(1e3, math.exp(2)), (-1e3, 1e-6)]:
+        pushed = eqx.tree_at(lambda a: a.heads.biases[0], actor, np.full(6, push, np.float32))
+        mean, log_std = CALL(pushed, np.ones((2, 5), np.float32))
+        np.testing.assert_allclose(np.exp(plain(log_std)), limit, rtol=1e-5)
+        assert (np.abs(np.asarray(mean)) > 900).all()
+        action, log_prob = SAMPLE(pushed, np.ones((2, 5), np.float32))
+        assert np.isfinite(np.asarray(action)).all()
+        assert np.isfinite(np.asarray(log_prob)).all()
+
+
+# --- density ----------------------------------------------------------------------------------------------------------
+
+
+def test_density_is_two_networks() -> None:
+    density = shaken(Density.init, 4, 9, 2, 1e-3, "float32")
+    obs = normal(6, 4)
+    for index, ours in enumerate(CALL(density, obs)):
+        weights, biases = [plain(w[index]) for w in density.nets.weights], [plain(b[index]) for b in density.nets.biases]
+        np.testing.assert_allclose(ours, forward(plain(obs), weights, biases, relu), rtol=1e-4, atol=1e-5)
+
+
+def test_density_clamps_its_std_and_not_its_mean() -> None:
+    density = shaken(Density.init, 4, 9, 2, 1e-3, "float32")
+    for push, limit in [(1e3, 1e6), (-1e3, 1e-3)]:
+        pushed = eqx.tree_at(lambda d: d.nets.biases[-1], density, np.full((2, 4), push, np.float32))
+        mean, log_std = CALL(pushed, np.ones((2, 4), np.float32))
+        np.testing.assert_allclose(np.exp(plain(log_std)), limit, rtol=1e-5)
+        np.testing.assert_allclose(mean, push, rtol=0.01)
