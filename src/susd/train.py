@@ -258,8 +258,6 @@ def check_resources(program: Program, place: Path) -> None:
     """Refuse a run that cannot fit into memory or on the disk, before anything is compiled."""
     config, need, have = program.config, state_bytes(program) + update_bytes(program), available_memory()
     gib = 2**30
-    if config.seed + config.seeds > 2**31:
-        raise UserError(f"--seed {config.seed} with --seeds {config.seeds} goes beyond the largest seed, {2**31 - 1}")
     if jax.default_backend() == "cpu" and need > 0.9 * have:
         raise UserError(
             f"this run needs {need / gib:.1f} GiB of memory (the replay of {program.capacity} transitions x "
