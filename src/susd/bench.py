@@ -1,0 +1,294 @@
+"""How fast this machine is: environment steps, gradient steps beside the machine's own matmul rate, whole epochs.
+
+Times exclude compilation. Things that are compared are measured in turns and compared turn by turn, so that other work on
+the machine disturbs both alike.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+from susd import replay
+from susd.build import build_env
+from susd.config import Config
+from susd.envs.base import Environment
+from susd.errors import UserError
+from susd.program import Program, TrainState, subkey
+from susd.runlog import _meta, short
+
+MATMUL = 2048  # large enough that a machine's rate no longer grows with it
+_COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+def run(what: str, config: Config, seconds: float, worlds: int) -> dict[str, Any]:
+    """Measure `env`, `update` or `epoch` for about `seconds` after compiling; the result is plain JSON."""
+    if what not in _BENCHES:
+        raise UserError(f"there is no benchmark {what!r}; choose one of {', '.join(_BENCHES)}")
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise UserError(f"--seconds is {seconds:g}; it must be more than 0")
+    if worlds < 1:
+        raise UserError(f"--worlds is {worlds}; it must be at least 1")
+    numbers = _BENCHES[what](config, seconds, worlds)
+    meta = _meta(config.to_json(), "")
+    del meta["command"]  # it holds this machine's paths, and the config says more
+    return {"bench": what, "config": config.to_json(), **meta, **numbers, "peak_resident_bytes": peak_memory()}
+
+
+def bench_env(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
+    """Steps per second of many worlds under uniformly random actions, all steps in one scan, observations included."""
+    env, steps = build_env(config), 100
+    with _stopwatch() as compile_seconds:
+        start, advance = _random_walk(env, worlds, steps)
+        state = start(jax.random.key(config.seed))
+        state = jax.block_until_ready(advance(state, jax.random.key(0)))
+
+    def once() -> None:
+        nonlocal state
+        state = jax.block_until_ready(advance(state, jax.random.key(1)))
+
+    times = measure({"env": once}, seconds)["env"]
+    return {
+        "worlds": worlds,
+        "env_steps_per_second": worlds * steps / statistics.median(times),
+        "env_steps_per_second_best": worlds * steps / min(times),
+        "repetitions": len(times),
+        "compile_seconds": compile_seconds[0],
+    }
+
+
+def bench_update(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
+    """Gradient steps per second on replayed batches, and their FLOP/s as a share of a large matmul's, in the same run."""
+    del worlds
+    if config.seeds > 1:
+        raise UserError(f"--seeds is {config.seeds}, but `update` measures one agent; `susd bench epoch` takes many")
+    program = Program.build(config)
+    learner = program.learner
+    state = jax.jit(learner.init)(jax.random.key(config.seed))
+    buffer = _filled(program)
+    example = jax.eval_shape(lambda: replay.sample(buffer, jax.random.key(0), config.batch_size))
+    flops = matmul_flops(learner.update, state, example, jax.random.key(0))
+    steps = max(1, min(config.gradient_steps, round(2e10 / flops)))  # a fraction of a second per turn
+
+    def learn(state: Any, key: jax.Array) -> Any:
+        return learner.learn(state, buffer, key, steps, jnp.bool_(True))[0]
+
+    with _stopwatch() as compile_seconds:
+        compiled = jax.jit(learn, donate_argnums=0).lower(state, jax.random.key(0)).compile()
+
+    def once() -> None:
+        nonlocal state
+        state = jax.block_until_ready(compiled(state, jax.random.key(1)))
+
+    kinds = ["float32", *(["bfloat16"] if config.precision == "bfloat16" else [])]
+    times = measure({"update": once, **{kind: matmul(kind) for kind in kinds}}, seconds)
+    lowered = jax.jit(learner.update).lower(state, example, jax.random.key(0))
+    result: dict[str, Any] = {
+        "gradient_steps_per_second": steps / statistics.median(times["update"]),
+        "gradient_steps_per_second_best": steps / min(times["update"]),
+        "flops_per_update": flops,
+        "flops_per_update_xla": (lowered.cost_analysis() or {}).get("flops"),
+        "flops_per_second": flops * steps / statistics.median(times["update"]),
+        "parameters": sum(x.size for x in jax.tree.leaves((state.params, state.sac.actor, state.sac.critic))),
+        "repetitions": len(times["update"]),
+        "steps_per_repetition": steps,
+        "compile_seconds": compile_seconds[0],
+    }
+    for kind in kinds:
+        rates = [2 * MATMUL**3 / t for t in times[kind]]
+        shares = [flops * steps / t / rate for t, rate in zip(times["update"], rates, strict=True)]
+        result[f"matmul_{kind}_flops_per_second"] = statistics.median(rates)
+        result[f"matmul_{kind}_flops_per_second_best"] = max(rates)
+        result[f"share_of_matmul_{kind}"] = statistics.median(shares)
+    return result
+
+
+def bench_epoch(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
+    """Whole epochs of `susd train`, collecting and learning, per second."""
+    del worlds
+    program = Program.build(config)
+    with _stopwatch() as compile_seconds:
+        program.compile()
+    # Counting from the last epoch of the warm-up makes every epoch learn, without collecting the warm-up first.
+    state, epoch = program.start(), max(program.warmup_epochs, 0)
+    state = jax.block_until_ready(program.run_epoch(state, epoch))[0]
+
+    def once() -> None:
+        nonlocal state, epoch
+        epoch += 1
+        state = jax.block_until_ready(program.run_epoch(state, epoch))[0]
+
+    with _count_compilations() as compilations:
+        times = measure({"epoch": once}, seconds, least=2)["epoch"]
+    rate = config.seeds / statistics.median(times)
+    return {
+        "epochs_per_second": rate,
+        "epoch_seconds": statistics.median(times),
+        "epoch_seconds_best": min(times),
+        "env_steps_per_second": rate * program.chunk,
+        "gradient_steps_per_second": rate * config.gradient_steps,
+        "repetitions": len(times),
+        "compile_seconds": compile_seconds[0],
+        "compilations_after_first_epoch": len(compilations),
+        "replay_bytes": program.replay_bytes(),
+    }
+
+
+_BENCHES: dict[str, Callable[[Config, float, int], dict[str, Any]]] = {
+    "env": bench_env,
+    "update": bench_update,
+    "epoch": bench_epoch,
+}
+
+
+def measure(functions: dict[str, Callable[[], Any]], seconds: float, least: int = 3) -> dict[str, list[float]]:
+    """Call all functions in turns for that long, at least `least` turns; the seconds of every call."""
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    began = time.perf_counter()
+    turns = 0
+    while turns < least or time.perf_counter() - began < seconds:
+        for name, function in functions.items():
+            started = time.perf_counter()
+            function()
+            times[name].append(time.perf_counter() - started)
+        turns += 1
+    return times
+
+
+def matmul(kind: str, size: int = MATMUL) -> Callable[[], Any]:
+    """A compiled product of two square matrices, `float32` or `bfloat16` with float32 accumulation; 2 size^3 FLOPs."""
+    matrix = jax.random.normal(jax.random.key(0), (size, size)).astype(kind)
+    product = jax.jit(lambda a: jnp.matmul(a, a, preferred_element_type=jnp.float32))
+    jax.block_until_ready(product(matrix))
+    return lambda: jax.block_until_ready(product(matrix))
+
+
+def matmul_flops(function: Callable[..., Any], *arguments: Any) -> int:
+    """FLOPs of all matrix products of a function, two per multiplication and addition, from the shapes alone."""
+    return _count(jax.make_jaxpr(function)(*arguments).jaxpr)
+
+
+def _count(jaxpr: Jaxpr) -> int:
+    total = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            length = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)  # type: ignore[attr-defined]
+            total += 2 * length * math.prod(equation.outvars[0].aval.shape)  # type: ignore[attr-defined]
+        inner = [_count(sub) for sub in _inner(equation.params)]
+        if equation.primitive.name == "cond":  # one branch runs
+            total += max(inner)
+        else:
+            total += sum(inner) * (equation.params["length"] if equation.primitive.name == "scan" else 1)
+    return total
+
+
+def _inner(params: dict[str, Any]) -> Iterator[Jaxpr]:
+    for value in params.values():
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, ClosedJaxpr):
+                yield item.jaxpr
+            elif isinstance(item, Jaxpr):
+                yield item
+
+
+def _random_walk(env: Environment, worlds: int, steps: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Compiled (key) -> state and (state, key) -> state after `steps` random steps, with the worlds' last observations."""
+    observe = jax.vmap(env.observe)
+
+    def start(key: jax.Array) -> Any:
+        state = jax.vmap(env.reset)(jax.random.split(key, worlds))
+        return state, observe(state)
+
+    def one(carry: Any, key: jax.Array) -> tuple[Any, None]:
+        k_action, k_env = jax.random.split(key)
+        action = jax.random.uniform(k_action, (worlds, env.spec.action_size), minval=-1.0, maxval=1.0)
+        state = jax.vmap(env.step)(carry[0], action, jax.random.split(k_env, worlds))
+        return (state, observe(state)), None
+
+    def advance(carry: Any, key: jax.Array) -> Any:
+        return jax.lax.scan(one, carry, jax.random.split(key, steps))[0]
+
+    return jax.jit(start), jax.jit(advance, donate_argnums=0)
+
+
+def _filled(program: Program) -> replay.Replay:
+    """A small full replay of transitions of the untrained policy."""
+    spec, copies = program.env.spec, max(1, 10_000 // program.chunk)
+
+    def fill(key: jax.Array) -> replay.Replay:
+        empty = replay.init(copies * program.chunk, spec.obs_size, spec.action_size, program.learner.method.skills.size)
+        state = TrainState(program.learner.init(key), empty, jax.random.key_data(subkey(key, "bench")))
+        rows = jax.lax.map(lambda epoch: program.collect(state, epoch), jnp.arange(copies))
+        return replay.add(empty, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows))
+
+    filled: replay.Replay = jax.jit(fill)(jax.random.key(program.config.seed))
+    return filled
+
+
+def peak_memory() -> int:
+    """The most memory this process has had resident, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+@contextmanager
+def _stopwatch() -> Iterator[list[float]]:
+    seconds: list[float] = []
+    started = time.perf_counter()
+    yield seconds
+    seconds.append(time.perf_counter() - started)
+
+
+@contextmanager
+def _count_compilations() -> Iterator[list[float]]:
+    """The seconds of every compilation that happens meanwhile."""
+    seen: list[float] = []
+
+    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
+        if event == _COMPILED:
+            seen.append(duration_secs)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield seen
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+_ROWS: tuple[tuple[str, str, str], ...] = (  # key, what a person calls it, unit
+    ("env_steps_per_second", "environment steps", "/s"),
+    ("epochs_per_second", "epochs", "/s"),
+    ("gradient_steps_per_second", "gradient steps", "/s"),
+    ("flops_per_update", "matmul FLOPs per update", ""),
+    ("flops_per_update_xla", "FLOPs per update, by XLA's count", ""),
+    ("flops_per_second", "FLOP/s of the update", ""),
+    ("matmul_float32_flops_per_second", f"FLOP/s of a {MATMUL} x {MATMUL} matmul, float32", ""),
+    ("matmul_bfloat16_flops_per_second", f"FLOP/s of a {MATMUL} x {MATMUL} matmul, bfloat16", ""),
+    ("parameters", "parameters", ""),
+    ("repetitions", "repetitions", ""),
+    ("compile_seconds", "compiling", " s"),
+    ("compilations_after_first_epoch", "compilations after the first epoch", ""),
+    ("peak_resident_bytes", "peak resident memory", "B"),
+)
+
+
+def table(result: dict[str, Any]) -> str:
+    """The numbers for people; medians over the repetitions."""
+    config, device = result["config"], result["device"]
+    worlds = f", {result['worlds']} worlds" if "worlds" in result else f", {config['method']}, preset {config['preset']}"
+    lines = [f"{result['bench']} {config['env']}{worlds}; {device['kind']} x {device['count']}, {result['cpus']} CPUs"]
+    rows = [(text, short(result[key]) + unit) for key, text, unit in _ROWS if result.get(key) is not None]
+    for kind in ("float32", "bfloat16"):
+        if (share := result.get(f"share_of_matmul_{kind}")) is not None:
+            rows.append((f"share of the {kind} matmul rate", f"{100 * share:.0f} %"))
+    return "\n".join([*lines, *(f"  {text:<48}{value:>10}" for text, value in rows)])
