@@ -59,7 +59,7 @@ def host_episodes(
     terminal: bool,
 ) -> Transition:
     """`steps` steps of every host world from a seeded reset; a world that ends early starts anew with a new skill."""
-    obs = np.asarray(env.reset(seed), np.float32)
+    obs = np.array(env.reset(seed), np.float32)  # a copy, here and below: a world may step in the array it gave out
     skills = np.array(sample_skills(jax.random.fold_in(key, 0), env.worlds))
     rows: list[Transition] = []
     for step in range(steps):
@@ -70,9 +70,9 @@ def host_episodes(
         limit = result.truncated | (step == steps - 1)
         done = result.terminated | (limit & terminal)
         rows.append(
-            Transition(obs, action, np.asarray(result.next_obs, np.float32), skills.copy(), done.astype(np.float32))
+            Transition(obs, action, np.array(result.next_obs, np.float32), skills.copy(), done.astype(np.float32))
         )
         if ended.any():
             skills[ended] = np.asarray(sample_skills(k_skill, env.worlds))[ended]
-        obs = np.asarray(result.obs, np.float32)
+        obs = np.array(result.obs, np.float32)
     return Transition(*(jnp.asarray(np.concatenate(column)) for column in zip(*rows, strict=True)))
