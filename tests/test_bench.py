@@ -86,6 +86,14 @@ def test_flops_of_loops_and_branches() -> None:
     assert bench.matmul_flops(function, jnp.ones((4, 4))) == 7 * 2 * 4**3
 
 
+def test_products_that_nobody_uses_do_not_count() -> None:
+    def function(x: jax.Array) -> jax.Array:
+        _ = x @ x
+        return x @ x
+
+    assert bench.matmul_flops(function, jnp.ones((4, 4))) == 2 * 4**3
+
+
 def test_bench_update() -> None:
     config = tiny(precision="bfloat16")
     result = bench.run("update", config, 0.1, 1)

@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from susd import replay
 from susd.build import build_env
@@ -175,7 +176,9 @@ def matmul(kind: str, size: int = MATMUL) -> Callable[[], Any]:
 
 def matmul_flops(function: Callable[..., Any], *arguments: Any) -> int:
     """FLOPs of all matrix products of a function, two per multiplication and addition, from the shapes alone."""
-    return _count(jax.make_jaxpr(function)(*arguments).jaxpr)
+    jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
+    # Products whose result nobody uses are written down, a hand-made gradient's for instance, but never run.
+    return _count(dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0])
 
 
 def _count(jaxpr: Jaxpr) -> int:
