@@ -1,0 +1,101 @@
+"""A hook of mkdocs: fills the tables of options and the help texts from the code, so that they cannot drift.
+
+`<!-- options -->` becomes the tables of all options, `<!-- help train -->` the help text of `susd train`.
+"""
+
+import contextlib
+import dataclasses
+import io
+import os
+import re
+from typing import Any
+from unittest import mock
+
+from susd.cli import parser
+from susd.config import PRESETS, Config, configure
+from susd.envs import ENVIRONMENTS
+
+HEADINGS = {  # the option that begins a group -> the group's heading
+    "env": "What is run",
+    "epochs": "The loop",
+    "skill_dim": "The method",
+    "hidden": "Networks",
+    "learning_rate": "Optimisation and SAC",
+    "eval_every": "Measuring and saving",
+}
+COLUMNS = ("option", "`paper`", "`quick`", "meaning")
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Called by mkdocs with the text of every page."""
+    markdown = markdown.replace("<!-- options -->", options())
+    return re.sub(r"<!-- help ?(\w*) -->", lambda found: help_text(found[1]), markdown)
+
+
+def options() -> str:
+    """All options of `Config` in tables, one for each group."""
+    lines: list[str] = []
+    for spec in dataclasses.fields(Config):
+        if spec.name in HEADINGS:
+            lines += ["", f"### {HEADINGS[spec.name]}", "", _row(COLUMNS), _row(["---"] * len(COLUMNS))]
+        values = [_value(spec.name, preset) for preset in ("paper", "quick")]
+        if spec.name in ("env", "preset"):
+            values = ["", ""]
+        elif values[0] != values[1]:
+            values[1] = f"**{values[1]}**"
+        lines.append(_row([f"`{_flag(spec.name)}`", *values, _meaning(spec)]))
+    return "\n".join(lines)
+
+
+def deviations() -> set[str]:
+    """The options in which `quick` differs from `paper`, in any environment."""
+    names = {spec.name for spec in dataclasses.fields(Config)} - {"env", "preset"}
+    return {name for name in names if _value(name, "paper") != _value(name, "quick")}
+
+
+def help_text(command: str) -> str:
+    """What `susd COMMAND --help` prints, as a code block; the options of the run are left to their own page."""
+    output = io.StringIO()
+    wide = mock.patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1"})
+    with wide, contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
+        parser().parse_args([*command.split(), "--help"])
+    text, shared, _ = output.getvalue().partition("options of the run")
+    more = "options of the run: see the page on presets and options\n" if shared else ""
+    return f"```text\n{text}{more}```"
+
+
+def _value(name: str, preset: str) -> str:
+    """The value of an option in a preset; environments that have their own are named."""
+    common = _text(PRESETS[preset]["*"].get(name, _default(name)))
+    values = {env: _text(getattr(configure(env, preset), name)) for env in ENVIRONMENTS}
+    own = [f"{env}: {value}" for env, value in values.items() if value != common]
+    return "; ".join(own if len(own) == len(values) else [common, *own])
+
+
+def _default(name: str) -> Any:
+    spec = next(spec for spec in dataclasses.fields(Config) if spec.name == name)
+    return spec.default if spec.default is not dataclasses.MISSING else {}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"`{name}={item}`" for name, item in value.items()) or "none"
+    if isinstance(value, float):
+        return f"`{value:g}`"
+    return f"`{value}`" if value != "" else "none"
+
+
+def _meaning(spec: Any) -> str:
+    choices = ", ".join(f"`{choice}`" for choice in spec.metadata.get("choices") or ())
+    return f"{spec.metadata['help']} ({choices})" if choices else spec.metadata["help"]
+
+
+def _flag(name: str) -> str:
+    """As it is written on the command line."""
+    return {"env": "ENV", "env_options": "--env-option NAME=VALUE"}.get(name, "--" + name.replace("_", "-"))
+
+
+def _row(cells: Any) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
