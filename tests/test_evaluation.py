@@ -11,6 +11,7 @@ from susd.collect import Policy, rollout
 from susd.envs.base import EnvSpec, Plane
 from susd.errors import UserError
 from susd.evaluation import control, coverage
+from susd.evaluation.control import Control
 from susd.factors import Factorization
 from susd.skills import PRIORS, SkillSpace
 
@@ -45,8 +46,12 @@ def noisy(obs: jax.Array, skill: jax.Array, key: jax.Array) -> jax.Array:
     return 0.5 * skill + 0.5 * jax.random.normal(key, skill.shape)
 
 
+def measure(policy: Policy, steps: int = 4, pairs: int = 32, skills: SkillSpace = CIRCLE) -> Control:
+    return jax.jit(lambda: control.control_matrix(TwoPoints(), policy, skills, KEY, steps, pairs))()
+
+
 def matrix(policy: Policy, steps: int = 4, pairs: int = 32, skills: SkillSpace = CIRCLE) -> np.ndarray:
-    return np.asarray(jax.jit(lambda: control.control_matrix(TwoPoints(), policy, skills, KEY, steps, pairs))())
+    return np.asarray(measure(policy, steps, pairs, skills).matrix)
 
 
 def spec_of(low: float = 0.0, high: float = 1.0) -> EnvSpec:
@@ -75,12 +80,16 @@ def test_control_is_the_share_of_the_whole_skill() -> None:
     assert not result[:, 1].any()
 
 
-def test_difference_of_strangers_is_the_mean_over_all_pairs() -> None:
-    courses = np.asarray(jax.random.normal(KEY, (3, 5, 2)))
-    pairs = [np.abs(courses[:, a] - courses[:, b]) for a in range(5) for b in range(a)]
-    np.testing.assert_allclose(
-        control.difference_of_strangers(jnp.asarray(courses)), np.mean(pairs, axis=(0, 1)), rtol=1e-5
-    )
+def test_balanced_control_counts_every_dimension_that_varies_the_same() -> None:
+    # Point a: x follows z^1 ten times as far as y follows z^2. In distance z^1 decides nearly all, in balance one half.
+    def policy(obs: jax.Array, z: jax.Array, key: jax.Array) -> jax.Array:
+        return jnp.stack([z[:, 0], 0.1 * z[:, 2], 0.0 * z[:, 0], 0.0 * z[:, 0]], -1)
+
+    result = measure(policy, pairs=2048)
+    assert result.matrix[0, 0] > 0.95
+    assert result.matrix[1, 0] < 0.2
+    np.testing.assert_allclose(result.balanced[:, 0], 0.5, rtol=0.05)
+    assert not result.balanced[:, 1].any()
 
 
 def test_swapped_parts_move_the_other_factor() -> None:
@@ -109,15 +118,18 @@ def test_control_of_a_skill_in_one_part() -> None:
     assert result.shape == (1, 2)
     assert result[0, 0] > 0.8
     assert result[0, 1] == 0.0
-    assert "ratio" not in control.summarise(TwoPoints().spec, result)
+    assert "ratio" not in control.summarise(TwoPoints().spec, Control(result, result))
 
 
 def test_control_summary() -> None:
-    summary = control.summarise(TwoPoints().spec, np.array([[2.0, 0.5], [0.3, 4.0]]))
+    summary = control.summarise(
+        TwoPoints().spec, Control(np.array([[2.0, 0.5], [0.3, 4.0]]), np.array([[1.0, 0.5], [0.5, 1.0]]))
+    )
     assert summary["factors"] == ["a", "b"]
     assert summary["matrix"] == [[2.0, 0.5], [0.3, 4.0]]
     assert (summary["diagonal"], summary["off_diagonal"]) == (3.0, 0.4)
     assert summary["ratio"] == pytest.approx(7.5)
+    assert summary["balanced_ratio"] == pytest.approx(2.0)
 
 
 def test_cells_at_the_borders() -> None:

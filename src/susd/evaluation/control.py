@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,53 +15,66 @@ from susd.skills import SkillSpace
 PAIRS = 128
 
 
+class Control(NamedTuple):
+    """Two [parts, N] matrices: row i redraws z^i alone, column j is the change of factor j.
+
+    A change is the distance between the two courses at the same time, as a share of the distance between the courses of
+    two unrelated skills: 0 is no effect, 1 is as much as redrawing the whole skill. In `matrix` the distance is Euclidean,
+    in the factor's own units; in `balanced` every dimension that varies is compared alone and counts the same, so that a
+    flag that is rarely on weighs as much as a position.
+    """
+
+    matrix: jax.Array
+    balanced: jax.Array
+
+
 def control_matrix(
     env: Environment, policy: Policy, skills: SkillSpace, key: jax.Array, steps: int, pairs: int = PAIRS
-) -> jax.Array:
-    """[parts, N] matrix: row i redraws z^i alone in `pairs` random skills; column j is the change of factor j.
+) -> Control:
+    """Redraw each part of `pairs` random skills and compare the courses, which start from the same reset.
 
-    The change of a dimension is the mean absolute difference of the two courses over time, as a share of the difference
-    between the courses of two unrelated skills: 0 is no effect, 1 is as much as redrawing the whole skill. A factor's
-    change is the mean over its dimensions; dimensions that never vary are left out. Both courses start from the same
-    reset and take mean actions, so every difference comes from the skill.
+    With mean actions every difference comes from the skill.
     """
-    k_skills, k_vary, k_run = jax.random.split(key, 3)
+    k_skills, k_other, k_vary, k_run = jax.random.split(key, 4)
     base = skills.sample(k_skills, pairs)
+    factors = env.spec.factorization
+    membership = factors.membership
 
     def course(z: jax.Array) -> jax.Array:
         return rollout(env, policy, z, steps, k_run)[1].next_obs  # [T, pairs, S]
 
-    reference = course(base)
-    unrelated = difference_of_strangers(reference)
-    moves = unrelated > 1e-5
-    inverse = jnp.where(moves, 1.0 / jnp.maximum(unrelated, 1e-5), 0.0)
-    membership = env.spec.factorization.membership
+    def distances(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Mean distance of each factor, [N], and of each dimension, [S]."""
+        difference = a - b
+        return jnp.sqrt(difference**2 @ membership.T).mean(axis=(0, 1)), jnp.abs(difference).mean(axis=(0, 1))
 
-    def row(part: jax.Array) -> jax.Array:
+    reference = course(base)
+    factor_scale, dimension_scale = distances(course(skills.sample(k_other, pairs)), reference)
+    varies = dimension_scale > 1e-5
+
+    def row(part: jax.Array) -> Control:
         changed = course(skills.vary(jax.random.fold_in(k_vary, part), base, part))
-        relative = jnp.abs(changed - reference).mean(axis=(0, 1)) * inverse  # [S]
-        return (membership @ relative) / jnp.maximum(membership @ moves, 1.0)
+        factor, dimension = distances(changed, reference)
+        share = jnp.where(varies, dimension / jnp.maximum(dimension_scale, 1e-5), 0.0)
+        balanced = (membership @ share) / jnp.maximum(membership @ varies, 1.0)
+        return Control(factor / jnp.maximum(factor_scale, 1e-5), balanced)
 
     return jax.lax.map(row, jnp.arange(skills.parts))
 
 
-def difference_of_strangers(courses: jax.Array) -> jax.Array:
-    """Mean absolute difference of each dimension between two different worlds at the same time, [T, W, S] to [S].
-
-    Over all pairs of worlds, from the sorted values: sum_k (2 k - W + 1) x_(k) = sum over pairs of |x_a - x_b|.
-    """
-    worlds = courses.shape[1]
-    rank = 2.0 * jnp.arange(worlds) - worlds + 1
-    total = jnp.einsum("tws,w->ts", jnp.sort(courses, axis=1), rank)
-    return total.mean(axis=0) / (worlds * (worlds - 1) / 2)
+def diagonal_ratio(matrix: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
+    """Mean of the diagonal over mean of the rest: how much more a skill part moves its own factor than the others."""
+    own = np.eye(len(matrix), dtype=bool)
+    return matrix[own].mean() / (matrix[~own].mean() + 1e-9)
 
 
-def summarise(spec: EnvSpec, matrix: np.ndarray) -> dict[str, Any]:
-    """The matrix with its names and, where skill parts and factors correspond, the diagonal over off-diagonal ratio."""
+def summarise(spec: EnvSpec, result: Control) -> dict[str, Any]:
+    """The matrices with their names and, where skill parts and factors correspond, diagonal, rest and their ratio."""
+    matrix, balanced = np.asarray(result.matrix, float), np.asarray(result.balanced, float)
     names = list(spec.factorization.names)
-    result: dict[str, Any] = {"factors": names, "matrix": np.asarray(matrix, float).tolist()}
-    if matrix.shape[0] == matrix.shape[1] and len(names) > 1:
+    summary: dict[str, Any] = {"factors": names, "matrix": matrix.tolist(), "balanced_matrix": balanced.tolist()}
+    if len(matrix) == len(names) > 1:
         own = np.eye(len(names), dtype=bool)
-        diagonal, others = float(matrix[own].mean()), float(matrix[~own].mean())
-        result |= {"diagonal": diagonal, "off_diagonal": others, "ratio": diagonal / max(others, 1e-12)}
-    return result
+        summary |= {"diagonal": float(matrix[own].mean()), "off_diagonal": float(matrix[~own].mean())}
+        summary |= {"ratio": float(diagonal_ratio(matrix)), "balanced_ratio": float(diagonal_ratio(balanced))}
+    return summary

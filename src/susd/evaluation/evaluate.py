@@ -81,11 +81,11 @@ def evaluate_control(agent: Agent, seed: int = 0, pairs: int = control.PAIRS) ->
     env, program = functional(agent), agent.program
     skills = program.learner.method.skills
 
-    def run(actor: Any, key: jax.Array) -> jax.Array:
+    def run(actor: Any, key: jax.Array) -> control.Control:
         return control.control_matrix(env, program.policy(actor, sampled=False), skills, key, program.horizon, pairs)
 
-    matrix = np.asarray(jax.jit(run)(agent.learner.sac.actor, jax.random.key(seed)))
-    return control.summarise(env.spec, matrix), matrix
+    measured = jax.jit(run)(agent.learner.sac.actor, jax.random.key(seed))
+    return control.summarise(env.spec, measured), np.asarray(measured.matrix)
 
 
 def evaluate(run: str | Path, what: str, seed: int = 0, steps: int = coverage.STEPS) -> Result:

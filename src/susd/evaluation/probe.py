@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from susd.envs.base import Environment
 from susd.evaluation import control, coverage
@@ -29,9 +28,8 @@ def build_probe(program: Program) -> Callable[[SacState, int], Measurements] | N
         share = 100.0 * cells / coverage.BINS**2
         result = {"coverage_worst": share.min(), "coverage_average": share.mean()}
         if skills.parts == factors > 1:
-            matrix = control.control_matrix(env, policy, skills, key, program.horizon, pairs=32)
-            own = np.eye(factors, dtype=bool)
-            result["control_ratio"] = matrix[own].mean() / jnp.maximum(matrix[~own].mean(), 1e-9)
+            measured = control.control_matrix(env, policy, skills, key, program.horizon, pairs=32)
+            result["control_ratio"] = jnp.asarray(control.diagonal_ratio(measured.matrix))
         return result
 
     def all_seeds(sac: SacState, epoch: jax.Array) -> Measurements:

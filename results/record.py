@@ -1,0 +1,41 @@
+"""Record finished runs as one small file: `python results/record.py NAME RUN [RUN ..]` writes results/NAME.json.
+
+A record keeps, for every run, its config, versions, device and commit, the training time, both evaluations and the
+measurements taken during training, so that every number in README and docs can be traced to the run that gave it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from susd import checkpoint
+from susd.evaluation.evaluate import evaluate
+from susd.runlog import RunFolder, read_json, write_json
+
+CURVES = ("epoch", "seed", "coverage_worst", "coverage_average", "control_ratio")
+
+
+def record(run: Path) -> dict[str, Any]:
+    """Everything worth keeping of one finished run; evaluates it if that has not been done."""
+    folder = RunFolder.open(run)
+    newest = checkpoint.checkpoints(folder.checkpoints)[0]
+    result: dict[str, Any] = {"run": run.name, "config": folder.config, "meta": folder.meta}
+    result |= checkpoint.inspect(newest)["meta"]
+    for what in ("coverage", "control"):
+        path = run / "evaluation" / f"{what}.json"
+        report = read_json(path) if path.exists() else evaluate(run, what)
+        result[what] = report["results"]
+    rows = [row for row in folder.read_metrics() if "coverage_worst" in row]
+    result["curve"] = [{name: row[name] for name in CURVES if name in row} for row in rows]
+    return result
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    target = Path(__file__).parent / f"{sys.argv[1]}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_json(target, {"name": sys.argv[1], "runs": [record(Path(run)) for run in sys.argv[2:]]})
+    print(target)
