@@ -136,7 +136,7 @@ def test_the_paper_preset_is_the_specification(env: str) -> None:
         "dual_learning_rate": 1e-4,
         "discount": 0.99,
         "tau": 0.005,
-        "alpha_init": 0.01,
+        "alpha_init": 0.1,
         "adaptive_alpha": True,
         "target_entropy": -0.5,
         "reward_scale": 1.0,

@@ -15,9 +15,7 @@ from susd.replay import Transition
 Policy = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # (obs [W, S], skill [W, Z], key) -> action [W, A]
 
 
-def rollout(
-    env: Environment, policy: Policy, skills: jax.Array, steps: int, key: jax.Array
-) -> tuple[Any, Transition]:
+def rollout(env: Environment, policy: Policy, skills: jax.Array, steps: int, key: jax.Array) -> tuple[Any, Transition]:
     """Run W skills in W worlds for `steps` steps from reset: all states [T + 1, W, ..] and transitions [T, W, ..]."""
     worlds = skills.shape[0]
     k_reset, k_steps = jax.random.split(key)
@@ -38,9 +36,7 @@ def rollout(
     return states, transitions
 
 
-def episodes(
-    env: Environment, policy: Policy, skills: jax.Array, steps: int, key: jax.Array, terminal: bool
-) -> Transition:
+def episodes(env: Environment, policy: Policy, skills: jax.Array, steps: int, key: jax.Array, terminal: bool) -> Transition:
     """One episode per skill as a flat chunk for the replay; `terminal` says whether the time limit ends the value."""
     transitions = rollout(env, policy, skills, steps, key)[1]
     last = jnp.arange(steps) == steps - 1
@@ -69,9 +65,7 @@ def host_episodes(
         ended = result.terminated | result.truncated
         limit = result.truncated | (step == steps - 1)
         done = result.terminated | (limit & terminal)
-        rows.append(
-            Transition(obs, action, np.array(result.next_obs, np.float32), skills.copy(), done.astype(np.float32))
-        )
+        rows.append(Transition(obs, action, np.array(result.next_obs, np.float32), skills.copy(), done.astype(np.float32)))
         if ended.any():
             skills[ended] = np.asarray(sample_skills(k_skill, env.worlds))[ended]
         obs = np.array(result.obs, np.float32)

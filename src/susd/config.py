@@ -88,7 +88,7 @@ class Config:
     dual_learning_rate: float = option(1e-4, "Adam's rate for log lambda", low=0.0)
     discount: float = option(0.99, "discount per step", low=0.0, high=1.0)
     tau: float = option(0.005, "target network rate", low=0.0, high=1.0)
-    alpha_init: float = option(0.01, "initial entropy coefficient", low=1e-12)
+    alpha_init: float = option(0.1, "initial entropy coefficient", low=1e-12)
     adaptive_alpha: bool = option(True, "adapt the entropy coefficient to the target entropy")
     target_entropy: float = option(-0.5, "target entropy per action dimension; uniform actions have 0.69", high=0.69)
     reward_scale: float = option(1.0, "factor on the policy's reward", low=0.0)
@@ -120,7 +120,6 @@ class Config:
 
 # What learns best in minutes on two cores; docs/presets.md has one line and one measurement for each deviation.
 QUICK: dict[str, Any] = {
-    "epochs": 1000,
     "replay": 200_000,
     "warmup": 2_000,
     "prior": "factor_sphere",
@@ -130,19 +129,23 @@ QUICK: dict[str, Any] = {
     "lambda_init": 30.0,
     "slack": 1e-3,
     "min_std": 1e-3,
-    "hidden": 256,
+    "hidden": 128,
     "phi_hidden": 64,
-    "density_hidden": 128,
+    "density_hidden": 64,
     "actor_activation": "relu",
-    "learning_rate": 3e-4,
+    "head_scale": 0.01,
+    "learning_rate": 5e-4,
     "dual_learning_rate": 1e-3,
+    "discount": 0.85,
+    "target_entropy": 0.58,
     "normalise_reward": True,
+    "epochs": 1000,
     "eval_every": 25,
     "checkpoint_every": 100,
 }
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {"*": {}, "multi_particle": {"env_options": {"actions": "five"}}},
-    "quick": {"*": QUICK, "gunner": {}, "multi_particle": {}},
+    "quick": {"*": QUICK, "gunner": {"epochs": 600, "discount": 0.5}},
 }
 
 

@@ -62,9 +62,7 @@ class Learner:
             scale = scale / jnp.sqrt(jnp.maximum(reward_square.value, 1e-12))
         reward = jax.lax.stop_gradient(reward)
         x, next_x = self.policy_input(batch.obs, batch.skill), self.policy_input(batch.next_obs, batch.skill)
-        sac, sac_info = self.sac.update(
-            state.sac, SacBatch(x, batch.action, scale * reward, next_x, batch.done), k_sac
-        )
+        sac, sac_info = self.sac.update(state.sac, SacBatch(x, batch.action, scale * reward, next_x, batch.done), k_sac)
         info = {**info, **sac_info, "reward": reward.mean(), "reward_rms": jnp.sqrt(reward_square.value)}
         return LearnerState(params, opt, stats, reward_square, sac), info
 

@@ -70,9 +70,7 @@ class FactoredMLP(eqx.Module):
     indices: tuple[tuple[int, ...], ...] = eqx.field(static=True)
 
     @classmethod
-    def init(
-        cls, key: jax.Array, indices: tuple[tuple[int, ...], ...], hidden: int, layers: int, dim: int
-    ) -> FactoredMLP:
+    def init(cls, key: jax.Array, indices: tuple[tuple[int, ...], ...], hidden: int, layers: int, dim: int) -> FactoredMLP:
         """N networks |F_i| -> hidden -> .. -> dim; shorter factors are padded with inputs that are always zero."""
         widest = max(len(i) for i in indices)
         mlp = MLP.init(key, [widest, *[hidden] * layers, dim], ensemble=(len(indices),))

@@ -95,7 +95,9 @@ class Sac:
         loss = 0.5 * jnp.mean((q - y) ** 2, axis=1).sum()
         return loss, {"critic_loss": loss, "q": q.mean(), "target_q": y.mean()}
 
-    def actor_loss(self, actor: Actor, critic: MLP, log_alpha: jax.Array, x: jax.Array, key: jax.Array) -> tuple[jax.Array, Info]:
+    def actor_loss(
+        self, actor: Actor, critic: MLP, log_alpha: jax.Array, x: jax.Array, key: jax.Array
+    ) -> tuple[jax.Array, Info]:
         """alpha log pi(a|x) - min_k Q_k(x, a), through the reparametrised action."""
         action, log_prob = actor.sample(x, key)
         q = values(critic, x, action).min(axis=0)

@@ -1,4 +1,4 @@
-"""SUSD: per-factor embeddings phi_i by dual gradient descent, weighted by per-factor curiosity (Eqs. 8 to 14)."""
+"""SUSD: per-factor embeddings phi_i by dual gradient descent, weighted by per-factor curiosity (Eqs. 3 to 10)."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ class Susd:
     def loss(
         self, params: Params, stats: RunningMean, batch: Transition, key: jax.Array
     ) -> tuple[jax.Array, tuple[RunningMean, Before, Info]]:
-        """Eq. 11 for phi, Eq. 12 for lambda, and the likelihood of the density model, in one sum of separate gradients."""
+        """Eq. 8 for phi, Eq. 9 for lambda, and the likelihood of the density model, in one sum of separate gradients."""
         del key
-        # 1. r_i = <delta_i, z^i> with delta_i = phi_i(s'^i) - phi_i(s^i)
+        # 1. Eq. 7: r_i = <delta_i, z^i> with delta_i = phi_i(s'^i) - phi_i(s^i)
         delta = self._delta(params.phi, batch)
         rewards = jnp.sum(delta * self.skills.split(batch.skill), axis=-1)
         # 2. c = min(eps, 1 - mean square of delta), over all factors together or for each alone
@@ -113,7 +113,7 @@ class Susd:
         return phi_loss + dual_loss + nll, (stats, Before(weight), info)
 
     def reward(self, params: Params, before: Before, batch: Transition) -> Reward:
-        """Eq. 14: R = sum_i w_i r_i, with the updated phi and the weights from before the density's step."""
+        """Eq. 10: R = sum_i w_i r_i, with the updated phi and the weights from before the density's step."""
         rewards = jnp.sum(self._delta(params.phi, batch) * self.skills.split(batch.skill), axis=-1)
         parts = before.weight * rewards
         return Reward(parts.sum(axis=1), parts)
