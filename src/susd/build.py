@@ -49,9 +49,8 @@ def _sharing(text: str, factorization: Factorization) -> tuple[str, ...]:
     names = others if text == "all" else tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if name not in others:
-            raise UserError(
-                f"--share-agent names {name!r}; choose among {', '.join(others) or 'nothing: there is only one factor'}, or all"
-            )
+            choices = f"choose among {', '.join(others)}, or all" if others else "there is only one factor"
+            raise UserError(f"--share-agent names {name!r}; {choices}")
     return names
 
 

@@ -57,7 +57,7 @@ def host_episodes(
     """`steps` steps of every host world from a seeded reset; a world that ends early starts anew with a new skill."""
     obs = np.array(env.reset(seed), np.float32)  # a copy, here and below: a world may step in the array it gave out
     skills = np.array(sample_skills(jax.random.fold_in(key, 0), env.worlds))
-    rows: list[Transition] = []
+    rows: list[tuple[np.ndarray, ...]] = []  # the fields of a Transition
     for step in range(steps):
         k_policy, k_skill = jax.random.split(jax.random.fold_in(key, step + 1))
         action = np.asarray(policy(jnp.asarray(obs), jnp.asarray(skills), k_policy))
@@ -65,7 +65,7 @@ def host_episodes(
         ended = result.terminated | result.truncated
         limit = result.truncated | (step == steps - 1)
         done = result.terminated | (limit & terminal)
-        rows.append(Transition(obs, action, np.array(result.next_obs, np.float32), skills.copy(), done.astype(np.float32)))
+        rows.append((obs, action, np.array(result.next_obs, np.float32), skills.copy(), done.astype(np.float32)))
         if ended.any():
             skills[ended] = np.asarray(sample_skills(k_skill, env.worlds))[ended]
         obs = np.array(result.obs, np.float32)

@@ -1,9 +1,10 @@
-"""Networks as pytrees of arrays: MLP (with optional ensemble axes), factored MLP, tanh-Gaussian actor, twin critic, density."""
+"""Networks as pytrees of arrays: MLP (also an ensemble as one), factored MLP, tanh-Gaussian actor, density."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -49,7 +50,7 @@ class MLP(eqx.Module):
     ) -> MLP:
         """Layers of the given sizes, zero biases."""
         keys = jax.random.split(key, len(sizes) - 1)
-        pairs = list(zip(sizes[:-1], sizes[1:], strict=True))
+        pairs = list(pairwise(sizes))
         weights = tuple(xavier(k, (*ensemble, a, b), kind) for k, (a, b) in zip(keys, pairs, strict=True))
         return cls(weights, tuple(jnp.zeros((*ensemble, b)) for _, b in pairs), activation, precision)
 

@@ -20,7 +20,7 @@ def register() -> None:
 
 
 def register_when_imported() -> None:
-    """Register now if Gymnasium is loaded, else as soon as it is: loading it here would double the time of `susd --help`."""
+    """Register now if Gymnasium is loaded, else as soon as it is: loading it here would slow `susd --help` down."""
     if "gymnasium" in sys.modules:
         register()
     else:

@@ -1,0 +1,1 @@
+"""What the skills of a trained run can do."""

@@ -56,7 +56,7 @@ def control_matrix(
         changed = course(skills.vary(jax.random.fold_in(k_vary, part), base, part))
         factor, dimension = distances(changed, reference)
         share = jnp.where(varies, dimension / jnp.maximum(dimension_scale, 1e-5), 0.0)
-        balanced = (membership @ share) / jnp.maximum(membership @ varies, 1.0)
+        balanced = jnp.matmul(membership, share) / jnp.maximum(jnp.matmul(membership, varies), 1.0)
         return Control(factor / jnp.maximum(factor_scale, 1e-5), balanced)
 
     return jax.lax.map(row, jnp.arange(skills.parts))

@@ -1,0 +1,1 @@
+"""What makes one method differ from another, one file each."""

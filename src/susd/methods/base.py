@@ -27,7 +27,9 @@ class Method(Protocol):
     """The objective of a skill-discovery method. Everything is pure; SAC is shared and lives elsewhere."""
 
     @property
-    def skills(self) -> SkillSpace: ...
+    def skills(self) -> SkillSpace:
+        """The space its skills come from."""
+        ...
 
     def init(self, key: jax.Array) -> Any:
         """Fresh parameters, all of them trained by gradient descent on `loss`."""
@@ -37,7 +39,9 @@ class Method(Protocol):
         """Running statistics that no gradient touches."""
         ...
 
-    def optimizer(self) -> optax.GradientTransformation: ...
+    def optimizer(self) -> optax.GradientTransformation:
+        """What takes the gradient of `loss` to a step of the parameters."""
+        ...
 
     def loss(self, params: Any, stats: Any, batch: Transition, key: jax.Array) -> tuple[jax.Array, tuple[Any, Any, Info]]:
         """The loss, and (new stats, what `reward` needs from before the step, things to log)."""
