@@ -139,7 +139,7 @@ QUICK: dict[str, Any] = {
     "discount": 0.85,
     "target_entropy": 0.58,
     "normalise_reward": True,
-    "epochs": 1000,
+    "epochs": 500,
     "eval_every": 25,
     "checkpoint_every": 100,
 }
