@@ -137,7 +137,7 @@ QUICK: dict[str, Any] = {
     "learning_rate": 5e-4,
     "dual_learning_rate": 1e-3,
     "discount": 0.85,
-    "target_entropy": 0.58,
+    "target_entropy": 0.62,
     "normalise_reward": True,
     "epochs": 500,
     "eval_every": 25,
