@@ -1,0 +1,142 @@
+"""Write the tables of README and docs from the recorded files: `python results/tables.py` fills them in place.
+
+A table stands between `<!-- table NAME -->` and `<!-- end -->`; a test checks that all of them are up to date.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PAGES = ("README.md", "docs/results.md", "docs/presets.md", "docs/speed.md")
+WORLDS = {"gunner": "2D-Gunner", "multi_particle": "Multi-Particle"}
+
+# What each ablation of `quick` changes back towards `paper`, and why `quick` differs.
+REASONS = {
+    "quick": ("nothing", ""),
+    "discount": ("`discount` 0.99", "the reward is dense, so a short horizon learns cleaner skills sooner"),
+    "target-entropy": ("`target_entropy` -0.5", "a soft policy moves in proportion to the skill instead of at full speed"),
+    "learning-rate": ("`learning_rate` 1e-4", "a short run needs larger steps"),
+    "weight-raw": ("`weight` raw", "the raw weight is tiny where dimensions never vary"),
+    "weight-none": ("`weight` none (SUSD-w)", "not a deviation: what the curiosity weight itself does"),
+    "constraint-joint": ("`constraint` joint", "one budget for all factors lets easy ones take it"),
+    "prior-sphere": ("`prior` sphere", "every factor gets a skill of the same length"),
+    "no-scale-skill": ("`scale_skill` off", "small networks like inputs of unit variance"),
+    "head-scale": ("`head_scale` 0.1", "the first policy does not depend on the skill by chance"),
+    "dual": ("`lambda_init` 3000, `slack` 1e-6, `dual_learning_rate` 1e-4", "lambda must move within a short run"),
+    "no-normalise-reward": ("`normalise_reward` off", "the scale of the reward differs between worlds"),
+    "tanh": ("`actor_activation` tanh", "ReLU is as good and faster"),
+    "min-std": ("`min_std` 1e-6", "dimensions that never vary make the likelihood spiky"),
+    "five": ("five numbers per agent", "two numbers per agent reach the same accelerations"),
+}
+
+
+def load(name: str) -> list[dict[str, Any]]:
+    """The runs of results/NAME.json."""
+    runs: list[dict[str, Any]] = json.loads((ROOT / "results" / f"{name}.json").read_text())["runs"]
+    return runs
+
+
+def markdown(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A table."""
+    return "\n".join("| " + " | ".join(row) + " |" for row in (columns, ("---",) * len(columns), *rows))
+
+
+def cells(run: dict[str, Any], policy: str, which: str) -> str:
+    """Visited cells as a share."""
+    counts = run["coverage"][0][policy]["cells"]
+    return f"{100 * counts[which] / counts['of']:.0f} %"
+
+
+def quick() -> str:
+    """The learning targets: every seed of both worlds."""
+    rows = []
+    for env, world in WORLDS.items():
+        for run in load(f"quick-{env}"):
+            marks = run["coverage"][0]["trained, mean actions"]["landmarks"]
+            control = run["control"][0]
+            rows.append(
+                (
+                    f"{world}, seed {run['config']['seed']}",
+                    f"{run['train_seconds'] / 60:.1f} min",
+                    *(cells(run, f"{who}, mean actions", "worst") for who in ("trained", "untrained")),
+                    f"{sum(share > 0 for share in marks.values())} of {len(marks)}" if marks else "-",
+                    f"{control['ratio']:.1f}",
+                    f"{control['balanced_ratio']:.1f}",
+                )
+            )
+    columns = ("run", "training", "cells visited", "untrained", "landmarks", "control ratio", "balanced ratio")
+    return markdown(columns, rows)
+
+
+def coverage() -> str:
+    """Both counts of coverage for every policy, as means over the seeds."""
+    rows = []
+    for env, world in WORLDS.items():
+        runs = load(f"quick-{env}")
+        for policy in (name for name in runs[0]["coverage"][0] if name not in ("seed", "epoch")):
+            numbers = [run["coverage"][0][policy] for run in runs]
+
+            def mean(kind: str, which: str, numbers: list[dict[str, Any]] = numbers) -> str:
+                return f"{sum(n[kind][which] for n in numbers) / len(numbers):.0f}"
+
+            counts = (mean(kind, which) for kind in ("cells", "unique") for which in ("worst", "average"))
+            rows.append((world, policy, *counts))
+    columns = ("world", "policy", "cells, worst", "cells, average", "unique, worst", "unique, average")
+    return markdown(columns, rows)
+
+
+def ablations() -> str:
+    """Each deviation of `quick` taken back alone, at 100 epochs and one seed."""
+    found = {env: {run["run"].removeprefix(f"{env}-"): run for run in load(f"ablations-{env}")} for env in WORLDS}
+    rows = []
+    for name, (change, reason) in REASONS.items():
+        numbers: list[str] = []
+        for env in WORLDS:
+            run = found[env].get(name)
+            control = run and f"{run['control'][0]['ratio']:.2f}"
+            numbers += [cells(run, "trained, mean actions", "worst"), str(control)] if run else ["-", "-"]
+        rows.append((change, reason, *numbers))
+    columns = ("taken back", "why `quick` differs", "Gunner cells", "control", "Multi-Particle worst cells", "control")
+    return markdown(columns, rows)
+
+
+def speed() -> str:
+    """The recorded benchmarks."""
+    rows = []
+    for path in sorted((ROOT / "benchmarks" / "results").glob("*.json")):
+        result = json.loads(path.read_text())
+        names = {
+            "env_steps_per_second": "environment steps/s",
+            "gradient_steps_per_second": "gradient steps/s",
+            "share_of_matmul_float32": "share of the matmul rate",
+            "epoch_seconds": "seconds per epoch",
+            "compile_seconds": "compile seconds",
+        }
+        for key, label in names.items():
+            if key in result:
+                value = result[key]
+                rows.append((f"`{path.stem}`", label, f"{value:,.0f}" if value >= 100 else f"{value:.3g}"))
+    return markdown(("benchmark", "quantity", "value"), rows)
+
+
+TABLES = {"quick": quick, "coverage": coverage, "ablations": ablations, "speed": speed}
+
+
+def fill(text: str) -> str:
+    """The page with its tables made anew."""
+
+    def table(found: re.Match[str]) -> str:
+        return f"<!-- table {found[1]} -->\n\n{TABLES[found[1]]()}\n\n<!-- end -->"
+
+    return re.sub(r"<!-- table (\w+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        path = ROOT / page
+        path.write_text(fill(path.read_text()))
+        print(page)
