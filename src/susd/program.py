@@ -145,8 +145,7 @@ class Program:
 
     def compile(self) -> None:
         """Compile before the first epoch, so that the time it takes is known apart."""
-        if not isinstance(self.env, HostEnvironment):
-            _ = self._epoch
+        _ = self._host_learn if isinstance(self.env, HostEnvironment) else self._epoch
 
     def _over_seeds(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
         """vmap over the leading axis of seeds; a single seed is squeezed instead, so that its matmuls stay plain."""
@@ -164,8 +163,12 @@ class Program:
         return jax.jit(lambda actor, obs, skill, key: self.policy(actor)(obs, skill, key))
 
     @cached_property
-    def _host_learn(self) -> Callable[..., tuple[TrainState, Info]]:
-        return jax.jit(self._over_seeds(self.learn, (0, None, None)), donate_argnums=0)
+    def _host_learn(self) -> Any:
+        """The learning half of an epoch, compiled ahead of time as `_epoch` is."""
+        state = jax.eval_shape(self.start)
+        rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.chunk, *x.shape[2:]), x.dtype), state.replay.data)
+        jitted = jax.jit(self._over_seeds(self.learn, (0, None, None)), donate_argnums=0)
+        return jitted.lower(state, rows, jax.ShapeDtypeStruct((), jnp.int32)).compile()
 
     def _run_host_epoch(self, state: TrainState, epoch: int) -> tuple[TrainState, Info]:
         assert isinstance(self.env, HostEnvironment)

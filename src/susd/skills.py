@@ -13,7 +13,10 @@ PRIORS = ("sphere", "gaussian", "factor_sphere")
 
 
 def _unit(vector: jax.Array) -> jax.Array:
-    return vector / jnp.maximum(jnp.linalg.norm(vector, axis=-1, keepdims=True), 1e-8)
+    """The direction of a vector; the zero vector has none and gets the first axis, so that the result is on the sphere."""
+    length = jnp.linalg.norm(vector, axis=-1, keepdims=True)
+    first = jnp.zeros_like(vector).at[..., 0].set(1.0)
+    return jnp.where(length > 1e-8, vector / jnp.maximum(length, 1e-8), first)
 
 
 @dataclass(frozen=True)

@@ -110,10 +110,9 @@ def evaluate(run: str | Path, what: str, seed: int = 0, steps: int = coverage.ST
         else:
             result, matrix = evaluate_control(agent, seed)
             if index == 0:
-                parts = list(spec.factorization.names) if matrix.shape[0] == matrix.shape[1] else ["skill"]
-                figures.control_matrix(
-                    folder.figures / "control.png", parts, list(spec.factorization.names), matrix, result.get("ratio")
-                )
+                names = list(spec.factorization.names)
+                parts = names if len(matrix) == len(names) else [f"part {i + 1}" for i in range(len(matrix))]
+                figures.control_matrix(folder.figures / "control.png", parts, names, matrix, result.get("ratio"))
         results.append({"seed": agent.seed, "epoch": agent.epoch, **result})
     report = {
         "evaluation": what,
@@ -149,7 +148,7 @@ def pictures(run: str | Path, seed: int = 0) -> list[Path]:
         obs = np.concatenate([np.asarray(transitions.obs[:1]), np.asarray(transitions.next_obs)])
         paths.append(figures.trajectories(folder.figures / "trajectories.png", env.spec, obs, parts))
     tiles = 6
-    titles = [f"skill {i + 1}" for i in range(tiles)]
+    titles = video.skill_titles(env.spec.factorization.names, parts[:tiles])
     shown = jax.tree.map(lambda x: np.asarray(x[:, :tiles]), states)
     paths.append(video.skill_video(folder.videos / "skills.mp4", env, shown, titles))
     return paths
