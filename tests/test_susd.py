@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import equinox as eqx
@@ -33,7 +34,7 @@ METHOD = Susd(
     precision="float32",
     lambda_init=1.7,
     slack=0.05,
-    learning_rate=0.01,
+    learning_rate=0.05,
     dual_learning_rate=0.02,
 )
 SINGLE = dataclasses.replace(
@@ -53,6 +54,12 @@ def params_of(method: Susd, seed: int = 0, scale: float = 0.8) -> Params:
     rng = np.random.default_rng(seed)
     shapes = jax.eval_shape(method.init, KEY)
     return jax.tree.map(lambda leaf: (scale * rng.normal(size=leaf.shape)).astype(np.float32), shapes)
+
+
+@cache
+def graded(method: Susd) -> Any:
+    """((loss, (stats, before, info)), gradient) of the method, compiled once."""
+    return jax.jit(jax.value_and_grad(method.loss, has_aux=True))
 
 
 def batch_of(method: Susd, seed: int = 0, size: int = 14) -> Transition:
@@ -166,8 +173,7 @@ def test_losses_weights_and_gradients(method: Susd) -> None:
     violated = (expected.c < 0).mean()
     assert 0.05 < violated < 0.95  # both branches of the minimum are taken
     stats = method.init_stats()
-    run = jax.jit(jax.value_and_grad(method.loss, has_aux=True))
-    (loss, (_, before, info)), gradient = run(params, stats, batch, KEY)
+    (loss, (_, before, info)), gradient = graded(method)(params, stats, batch, KEY)
 
     assert float(info["phi_loss"]) == pytest.approx(expected.phi_loss, rel=1e-4)
     assert float(info["density_nll"]) == pytest.approx(expected.nll, rel=1e-4)
@@ -211,8 +217,7 @@ def test_reward_is_the_weighted_sum(method: Susd) -> None:
 
 
 def weight_of(method: Susd, stats: RunningMean | None = None) -> tuple[np.ndarray, RunningMean]:
-    run = jax.jit(method.loss)
-    _, (stats, before, _) = run(params_of(method), stats or method.init_stats(), batch_of(method), KEY)
+    (_, (stats, before, _)), _ = graded(method)(params_of(method), stats or method.init_stats(), batch_of(method), KEY)
     return plain(before.weight), stats
 
 
@@ -297,14 +302,14 @@ def adam_start(old: Any, gradient: Any, rate: float) -> Any:
 
 @pytest.mark.parametrize("normalise", [False, True])
 def test_reward_has_the_new_phi_and_the_old_density(normalise: bool) -> None:
-    method = dataclasses.replace(METHOD, weight="mean", learning_rate=0.05, dual_learning_rate=0.02)
+    method = dataclasses.replace(METHOD, weight="mean")
     learner = Learner(method, Recorder(), 14, reward_scale=3.0, normalise_reward=normalise, skill_input_scale=2.5)  # type: ignore[arg-type]
     params, batch = params_of(method), batch_of(method)
     empty = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(learner.init, KEY))
     start = eqx.tree_at(lambda s: s.params, empty, params)  # Adam and the running means start from zeros
     new, info = jax.jit(learner.update)(start, batch, KEY)
 
-    gradient = jax.jit(jax.grad(method.loss, has_aux=True))(params, start.stats, batch, KEY)[0]
+    _, gradient = graded(method)(params, start.stats, batch, KEY)
     for name, rate in [("phi", 0.05), ("density", 0.05), ("log_lambda", 0.02)]:
         stepped = adam_start(getattr(params, name), getattr(gradient, name), rate)
         for ours, expected in zip(jax.tree.leaves(getattr(new.params, name)), jax.tree.leaves(stepped), strict=True):
