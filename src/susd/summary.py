@@ -49,10 +49,10 @@ def _print_coverage(result: dict[str, Any]) -> None:
         if label not in ("seed", "epoch")
     ]
     first = policies[0][2]
-    planes = ("worst", "average") if len(first["per_plane"]) > 1 else ("average",)
-    columns = ["policy", *(f"{plane} cells" for plane in planes), *(f"{plane} unique" for plane in planes)]
-    if len(planes) == 1:
-        columns = ["policy", "cells", "unique positions"]
+    planes = ("average", "worst") if len(first["per_plane"]) > 1 else ("average",)
+    columns = (
+        ["policy", "cells", "worst", "unique", "worst"] if len(planes) > 1 else ["policy", "cells", "unique positions"]
+    )
     if first["landmarks"]:
         columns.append("landmarks reached")
     rows: Rows = []
@@ -64,6 +64,8 @@ def _print_coverage(result: dict[str, Any]) -> None:
             row.append(f"{sum(share > 0 for share in marks.values())} of {len(marks)}")
         rows.append(tuple(row))
     title = f"Coverage: {first['steps']} steps, new skill and reset every 200; {first['cells']['of']} cells"
+    if len(planes) > 1:
+        title += f"\nCells and unique positions: average over {len(first['per_plane'])} bodies, beside the worst"
     _print_table(title, tuple(columns), rows, [seed for seed, _, _ in policies])
 
 
