@@ -93,7 +93,6 @@ def test_host_environment_example(tmp_path: Path) -> None:
     assert json.loads(rows[-1])["gradient_steps"] > 0
 
 
-@pytest.mark.xfail(strict=True, reason="the module susd.train takes the place of the function once it is imported")
 def test_the_api_is_the_same_whenever_it_is_asked_for() -> None:
     import susd
 

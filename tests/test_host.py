@@ -14,9 +14,9 @@ from susd.config import Config, configure
 from susd.envs.base import EnvSpec, HostStep
 from susd.errors import UserError
 from susd.factors import Factorization
+from susd.loop import train
 from susd.program import Program
 from susd.replay import Transition
-from susd.train import train
 
 WORLDS, HORIZON = 4, 6
 
@@ -174,7 +174,7 @@ def test_two_runs_are_equal_bit_for_bit(program: Program) -> None:
 
 
 def test_resumed_equals_uninterrupted(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("susd.train.use_compilation_cache", lambda: None)
+    monkeypatch.setattr("susd.loop.use_compilation_cache", lambda: None)
     run = train(small(epochs=2), run=tmp_path / "run", quiet=True, environment=Drift())
     train(run=run, resume=True, quiet=True, environment=Drift(), epochs=3)
     newest = checkpoint.checkpoints(run / "checkpoints")[0]

@@ -7,7 +7,7 @@ from susd.envs.gym_register import register_when_imported
 
 __version__ = "0.1.0"
 _HOMES = {
-    "train": "susd.train",
+    "train": "susd.loop",
     "load": "susd.agent",
     "Agent": "susd.agent",
     "configure": "susd.config",

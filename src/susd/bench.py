@@ -26,7 +26,7 @@ from susd.config import Config
 from susd.envs.base import Environment
 from susd.errors import UserError
 from susd.program import Program, TrainState, subkey
-from susd.runlog import _meta, short
+from susd.runlog import describe_machine, short
 
 MATMUL = 2048  # large enough that a machine's rate no longer grows with it
 _COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -41,7 +41,7 @@ def run(what: str, config: Config, seconds: float, worlds: int) -> dict[str, Any
     if worlds < 1:
         raise UserError(f"--worlds is {worlds}; it must be at least 1")
     numbers = _BENCHES[what](config, seconds, worlds)
-    meta = _meta(config.to_json(), "")
+    meta = describe_machine(config.to_json(), "")
     del meta["command"]  # it holds this machine's paths, and the config says more
     return {"bench": what, "config": config.to_json(), **meta, **numbers, "peak_resident_bytes": peak_memory()}
 

@@ -169,7 +169,7 @@ def _train(options: argparse.Namespace) -> int:
     if options.env is None and not options.resume:
         raise UserError(f"name an environment: {', '.join(ENVIRONMENTS)}")
     changes = _changes(options)  # before JAX is imported, so that a mistake is answered at once
-    from susd.train import Interrupted, NonFiniteError, train
+    from susd.loop import Interrupted, NonFiniteError, train
 
     try:
         run = train(

@@ -12,9 +12,9 @@ import jax
 
 from susd import bench
 from susd.config import Config
+from susd.machine import available_memory, state_bytes, use_compilation_cache
 from susd.program import Program
-from susd.runlog import _meta, short
-from susd.train import available_memory, state_bytes, use_compilation_cache
+from susd.runlog import describe_machine, short
 
 OPTIONAL = {"tensorboardX": "tensorboard", "wandb": "wandb"}  # package -> the extra that installs it
 _FAST_BF16 = ("avx512_bf16", "amx_bf16", "amx_tile")
@@ -26,7 +26,7 @@ def examine(config: Config) -> dict[str, Any]:
     program = Program.build(config)
     use_compilation_cache()
     cache = Path(str(jax.config.jax_compilation_cache_dir))  # type: ignore[attr-defined]
-    meta = _meta(config.to_json(), "")
+    meta = describe_machine(config.to_json(), "")
     result: dict[str, Any] = {
         "config": config.to_json(),
         **{name: meta[name] for name in ("versions", "device", "cpus", "system", "commit")},

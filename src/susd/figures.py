@@ -53,8 +53,9 @@ WHEEL = ("#31195e", "#2566ae", "#1f9e9e", "#d9b13b", "#d2602b", "#8d1f5a", "#311
 MANY = 200  # points of a line; longer ones are averaged in blocks
 
 METRICS = {  # log name -> what it is, in the order of the panels
-    "coverage_worst": "Cells visited, worst body",
-    "coverage_average": "Cells visited, mean of bodies",
+    "coverage_worst": "Cells visited, worst body (%)",
+    "coverage_average": "Cells visited, mean of bodies (%)",
+    "control_ratio": "Own factor moved / others",
     "reward": "Intrinsic reward per step",
     "phi_reward": "Alignment of skill and embedding",
     "constraint": "Squared step of the embedding",
@@ -64,7 +65,6 @@ METRICS = {  # log name -> what it is, in the order of the panels
     "entropy": "Entropy of the policy",
     "alpha": "Temperature of the policy",
     "critic_loss": "Loss of the critics",
-    "actor_loss": "Loss of the actor",
 }
 
 

@@ -64,7 +64,7 @@ class RunFolder:
         """Make the folder of a new run; refuse a place that cannot be written to or already holds a run."""
         path = Path(path)
         check_place(path)
-        run = cls(path, config, _meta(config, command))  # what may fail comes before the first folder is made
+        run = cls(path, config, describe_machine(config, command))  # what may fail comes before the first folder is made
         try:
             for name in ("checkpoints", "figures", "videos"):
                 (path / name).mkdir(parents=True, exist_ok=True)
@@ -194,7 +194,8 @@ def check_place(path: Path) -> None:
         raise UserError(f"cannot make run folder {path}: no permission to write in {place}")
 
 
-def _meta(config: Mapping[str, Any], command: str) -> dict[str, Any]:
+def describe_machine(config: Mapping[str, Any], command: str) -> dict[str, Any]:
+    """What a result must carry to be traced: versions, device, commit, config hash, command and time."""
     import jax
 
     device = jax.devices()[0]

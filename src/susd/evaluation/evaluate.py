@@ -16,8 +16,8 @@ from susd.collect import Policy, rollout
 from susd.envs.base import Environment
 from susd.errors import UserError
 from susd.evaluation import control, coverage
+from susd.machine import use_compilation_cache
 from susd.runlog import RunFolder, write_json
-from susd.train import use_compilation_cache
 
 Result = dict[str, Any]
 MAX_STEPS = 2_000_000  # a hundred times the paper's; all observations are in memory together
