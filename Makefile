@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# The theme prints a banner about the future of its generator, which is of no use to a reader of this log.
+export NO_MKDOCS_2_WARNING := 1
+
 .PHONY: demo test docs bench clean
 
 demo: $(VENV)/installed
