@@ -18,7 +18,7 @@ def build_env(config: Config) -> Environment:
     """The environment with its factorization."""
     options = dict(config.env_options)
     if config.factors:
-        options["factors"] = int(config.factors) if config.factors.isdigit() else config.factors
+        options["factors"] = int(config.factors) if config.factors.isdecimal() else config.factors
     return make(config.env, **options)
 
 

@@ -129,7 +129,8 @@ class Program:
     def start(self) -> Callable[[], TrainState]:
         """Compiled initial state of all seeds, with a leading axis of seeds."""
         seeds = jnp.arange(self.config.seed, self.config.seed + self.config.seeds)
-        return jax.jit(lambda: self._over_seeds(self.init, (0,))(seeds))
+        compiled = jax.jit(self._over_seeds(self.init, (0,)))  # the seeds are an argument: one program serves them all
+        return lambda: compiled(seeds)
 
     def run_epoch(self, state: TrainState, epoch: int) -> tuple[TrainState, Info]:
         """One epoch of all seeds, compiled. The state's buffers are donated: the one passed in is gone afterwards."""
