@@ -28,7 +28,7 @@ REASONS = {
     "head-scale": ("`head_scale` 0.1", "the first policy does not depend on the skill by chance"),
     "dual": ("`lambda_init` 3000, `slack` 1e-6, `dual_learning_rate` 1e-4", "lambda must move within a short run"),
     "no-normalise-reward": ("`normalise_reward` off", "the scale of the reward differs between worlds"),
-    "tanh": ("`actor_activation` tanh", "ReLU is as good and faster"),
+    "tanh": ("`actor_activation` tanh", "ReLU does as well"),
     "min-std": ("`min_std` 1e-6", "dimensions that never vary make the likelihood spiky"),
     "five": ("five numbers per agent", "two numbers per agent reach the same accelerations"),
 }
@@ -64,8 +64,8 @@ def quick() -> str:
                     f"{run['train_seconds'] / 60:.1f} min",
                     *(cells(run, f"{who}, mean actions", "worst") for who in ("trained", "untrained")),
                     f"{sum(share > 0 for share in marks.values())} of {len(marks)}" if marks else "-",
-                    f"{control['ratio']:.1f}",
-                    f"{control['balanced_ratio']:.1f}",
+                    f"{control['ratio']:.2f}",
+                    f"{control['balanced_ratio']:.2f}",
                 )
             )
     columns = ("run", "training", "cells visited", "untrained", "landmarks", "control ratio", "balanced ratio")
@@ -100,7 +100,7 @@ def ablations() -> str:
             control = run and f"{run['control'][0]['ratio']:.2f}"
             numbers += [cells(run, "trained, mean actions", "worst"), str(control)] if run else ["-", "-"]
         rows.append((change, reason, *numbers))
-    columns = ("taken back", "why `quick` differs", "Gunner cells", "control", "Multi-Particle worst cells", "control")
+    columns = ("taken back", "the thought behind `quick`", "Gunner cells", "control", "Multi-Particle worst cells", "control")
     return markdown(columns, rows)
 
 
