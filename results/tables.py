@@ -100,7 +100,7 @@ def ablations() -> str:
             control = run and f"{run['control'][0]['ratio']:.2f}"
             numbers += [cells(run, "trained, mean actions", "worst"), str(control)] if run else ["-", "-"]
         rows.append((change, reason, *numbers))
-    columns = ("taken back", "the thought behind `quick`", "Gunner cells", "control", "Multi-Particle worst cells", "control")
+    columns = ("taken back", "thought behind `quick`", "Gunner cells", "control", "Multi-Particle worst cells", "control")
     return markdown(columns, rows)
 
 
