@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from susd import bench
+from susd.runlog import write_json
 
 RESULTS = Path(__file__).parent / "results"
 ENVIRONMENTS = ("gunner", "multi_particle")
@@ -47,7 +48,7 @@ def main() -> None:
         if done.returncode:
             sys.exit(f"susd bench {' '.join(known[name])} failed")
         result = json.loads(done.stdout)
-        (options.folder / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+        write_json(options.folder / f"{name}.json", result)
         print(bench.table(result), end="\n\n", flush=True)
 
 
