@@ -267,7 +267,7 @@ def test_actor_clamps_its_std() -> None:
 
 
 def test_density_is_two_networks() -> None:
-    density = shaken(Density.init, 4, 9, 2, 1e-3, "float32")
+    density = shaken(Density.init, 4, 4, 9, 2, 1e-3, "float32")
     obs = normal(6, 4)
     for index, ours in enumerate(CALL(density, obs)):
         weights, biases = [plain(w[index]) for w in density.nets.weights], [plain(b[index]) for b in density.nets.biases]
@@ -275,7 +275,7 @@ def test_density_is_two_networks() -> None:
 
 
 def test_density_clamps_its_std_and_not_its_mean() -> None:
-    density = shaken(Density.init, 4, 9, 2, 1e-3, "float32")
+    density = shaken(Density.init, 4, 4, 9, 2, 1e-3, "float32")
     for push, limit in [(1e3, 1e6), (-1e3, 1e-3)]:
         pushed = eqx.tree_at(lambda d: d.nets.biases[-1], density, np.full((2, 4), push, np.float32))
         mean, log_std = CALL(pushed, np.ones((2, 4), np.float32))

@@ -172,7 +172,7 @@ def test_losses_weights_and_gradients(method: Susd) -> None:
     expected = reference(method, params, batch)
     violated = (expected.c < 0).mean()
     assert 0.05 < violated < 0.95  # both branches of the minimum are taken
-    stats = method.init_stats()
+    stats = method.init_stats(None)
     (loss, (_, before, info)), gradient = graded(method)(params, stats, batch, KEY)
 
     assert float(info["phi_loss"]) == pytest.approx(expected.phi_loss, rel=1e-4)
@@ -217,7 +217,7 @@ def test_reward_is_the_weighted_sum(method: Susd) -> None:
 
 
 def weight_of(method: Susd, stats: RunningMean | None = None) -> tuple[np.ndarray, RunningMean]:
-    (_, (stats, before, _)), _ = graded(method)(params_of(method), stats or method.init_stats(), batch_of(method), KEY)
+    (_, (stats, before, _)), _ = graded(method)(params_of(method), stats or method.init_stats(None), batch_of(method), KEY)
     return plain(before.weight), stats
 
 
@@ -338,7 +338,7 @@ def test_reward_has_the_new_phi_and_the_old_density(normalise: bool) -> None:
 def step_of(method: Susd) -> Any:
     @jax.jit
     def step(params: Params, opt: Any, batch: Transition) -> tuple[Params, Any]:
-        gradient, _ = jax.grad(method.loss, has_aux=True)(params, method.init_stats(), batch, KEY)
+        gradient, _ = jax.grad(method.loss, has_aux=True)(params, method.init_stats(None), batch, KEY)
         return descend(method.optimizer(), gradient, opt, params)
 
     return step
@@ -377,7 +377,7 @@ def walked(method: Susd, steps: int) -> tuple[Params, dict[str, np.ndarray]]:
         obs = jax.random.uniform(k_obs, (64, 2), minval=-1.0, maxval=1.0)
         skill = method.skills.sample(k_skill, 64)
         batch = Transition(obs, skill, obs + STEP * skill, skill, jnp.zeros(64))
-        gradient, (_, _, info) = jax.grad(method.loss, has_aux=True)(params, method.init_stats(), batch, key)
+        gradient, (_, _, info) = jax.grad(method.loss, has_aux=True)(params, method.init_stats(None), batch, key)
         return descend(method.optimizer(), gradient, opt, params), {**info, "each": jnp.exp(params.log_lambda)}
 
     @jax.jit

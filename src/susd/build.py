@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from susd.config import Config
 from susd.envs import make
 from susd.envs.base import Environment, EnvSpec
@@ -9,6 +11,12 @@ from susd.errors import UserError
 from susd.factors import Factorization
 from susd.learner import Learner
 from susd.methods.base import Method
+from susd.methods.catalog import METHODS
+from susd.methods.csd import Csd
+from susd.methods.diayn import Diayn
+from susd.methods.dusdi import Dusdi
+from susd.methods.lsd import Lsd
+from susd.methods.metra import Metra
 from susd.methods.susd import Susd
 from susd.sac import Sac
 from susd.skills import SkillSpace
@@ -24,14 +32,20 @@ def build_env(config: Config) -> Environment:
 
 def build_method(config: Config, spec: EnvSpec) -> Method:
     """The method, sized for the environment."""
-    if config.method != "susd":
-        raise UserError(f"method {config.method!r} is unknown; choose one of susd")
+    return BUILDERS[METHODS[config.method].code](config, spec)
+
+
+def _susd(config: Config, spec: EnvSpec) -> Susd:
+    factors, dim = spec.factorization, config.skill_dim
+    if config.embedding == "state":  # one factor, with as many skill dimensions as all of them had
+        factors, dim = Factorization(("state",), (tuple(range(spec.obs_size)),), spec.obs_size), dim * len(factors)
     return Susd(
-        factorization=spec.factorization,
-        skills=SkillSpace(config.prior, len(spec.factorization), config.skill_dim),
+        factorization=factors,
+        skills=SkillSpace(config.prior, len(factors), dim),
         constraint=config.constraint,
         weight=config.weight,
-        share_agent=_sharing(config.share_agent, spec.factorization),
+        weight_scope=config.weight_scope,
+        share_agent=_sharing(config.share_agent, factors),
         phi_hidden=config.phi_hidden,
         density_hidden=config.density_hidden,
         layers=config.layers,
@@ -42,6 +56,88 @@ def build_method(config: Config, spec: EnvSpec) -> Method:
         learning_rate=config.learning_rate,
         dual_learning_rate=config.dual_learning_rate,
     )
+
+
+def _metra(config: Config, spec: EnvSpec) -> Metra:
+    return Metra(
+        obs_size=spec.obs_size,
+        skills=SkillSpace(config.prior, 1, config.skill_dim),
+        hidden=config.phi_hidden,
+        layers=config.layers,
+        lambda_init=config.lambda_init,
+        slack=config.slack,
+        learning_rate=config.learning_rate,
+        dual_learning_rate=config.dual_learning_rate,
+    )
+
+
+def _lsd(config: Config, spec: EnvSpec) -> Lsd:
+    skills = SkillSpace(config.prior, 1, config.skill_dim)
+    return Lsd(spec.obs_size, skills, config.phi_hidden, config.layers, config.learning_rate)
+
+
+def _csd(config: Config, spec: EnvSpec) -> Csd:
+    return Csd(
+        obs_size=spec.obs_size,
+        skills=SkillSpace(config.prior, 1, config.skill_dim),
+        distance=config.distance,
+        hidden=config.phi_hidden,
+        density_hidden=config.density_hidden,
+        layers=config.layers,
+        min_std=config.min_std,
+        precision=config.precision,
+        lambda_init=config.lambda_init,
+        slack=config.slack,
+        learning_rate=config.learning_rate,
+        dual_learning_rate=config.dual_learning_rate,
+    )
+
+
+def _diayn(config: Config, spec: EnvSpec) -> Diayn:
+    return Diayn(
+        obs_size=spec.obs_size,
+        skills=SkillSpace(config.prior, 1, config.skill_dim),
+        hidden=config.phi_hidden,
+        layers=config.layers,
+        min_std=config.min_std,
+        precision=config.precision,
+        learning_rate=config.learning_rate,
+    )
+
+
+def _dusdi(config: Config, spec: EnvSpec) -> Dusdi:
+    factors = spec.factorization
+    if len(factors) == 1 and config.disentangle:
+        raise UserError(f"--disentangle is {config.disentangle}, but there is only one factor; use --disentangle 0")
+    return Dusdi(
+        names=factors.names,
+        features=_features(spec) if config.features == "filtered" else factors.indices,
+        skills=SkillSpace(config.prior, len(factors), config.skill_dim),
+        penalty=config.disentangle,
+        hidden=config.phi_hidden,
+        layers=config.layers,
+        learning_rate=config.learning_rate,
+    )
+
+
+def _features(spec: EnvSpec) -> tuple[tuple[int, ...], ...]:
+    """What the original DUSDi kept of every factor."""
+    factors = spec.factorization
+    kept = tuple(tuple(index for index in own if index in spec.filtered) for own in factors.indices)
+    for name, own in zip(factors.names, kept, strict=True):
+        if not own:
+            raise UserError(f"--features is 'filtered', but {spec.name} keeps nothing of factor {name!r}; use full")
+    return kept
+
+
+BUILDERS: dict[str, Callable[[Config, EnvSpec], Method]] = {
+    "susd": _susd,
+    "metra": _metra,
+    "lsd": _lsd,
+    "csd": _csd,
+    "diayn": _diayn,
+    "dusdi": _dusdi,
+}
 
 
 def _sharing(text: str, factorization: Factorization) -> tuple[str, ...]:
@@ -71,6 +167,7 @@ def build_learner(config: Config, spec: EnvSpec) -> Learner:
         adaptive_alpha=config.adaptive_alpha,
         head_scale=config.head_scale,
         target_entropy=config.target_entropy,
+        parts=method.skills.parts if config.critic == "decomposed" else 1,
     )
     scale = method.skills.input_scale if config.scale_skill else 1.0
     return Learner(method, sac, config.batch_size, config.reward_scale, config.normalise_reward, scale)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from susd.errors import UserError
+from susd.methods.catalog import METHOD_OPTIONS, METHODS, having, options_of
 
 KINDS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text", dict: "a mapping"}
 MAX_SEED = 2**31 - 1
@@ -22,7 +24,7 @@ def option(
 
 def _check(spec: dataclasses.Field[Any], value: Any) -> None:
     """Refuse a value of the wrong type or outside its limits, in the words of the command line."""
-    flag, rule = "--" + spec.name.replace("_", "-"), spec.metadata
+    flag, rule = _flag(spec.name), spec.metadata
     kind = dict if spec.default is dataclasses.MISSING else type(spec.default)
     if kind is float:
         fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
@@ -46,7 +48,7 @@ class Config:
     factors: str = option(
         "", "factorization: a named one (3, 4, 2, 1 for gunner) or NAME=0:6,NAME=6:13,..; default: the environment's"
     )
-    method: str = option("susd", "method")
+    method: str = option("susd", "method or named variant; `susd methods` says what they are", tuple(METHODS))
     preset: str = option("quick", "preset the other options start from", ("quick", "paper"))
     seed: int = option(0, "seed of everything", low=0, high=MAX_SEED)
     seeds: int = option(1, "train this many agents (seeds seed, seed+1, ..) in one program", low=1, high=1024)
@@ -62,23 +64,31 @@ class Config:
         "terminal", "the end of an episode ends the value, or the value is bootstrapped", ("terminal", "bootstrap")
     )
 
-    skill_dim: int = option(2, "skill dimensions per factor, D", low=1, high=1024)
+    skill_dim: int = option(
+        2, "skill dimensions (or choices) per factor; in all where a method has no factors", low=1, high=1024
+    )
     prior: str = option(
         "sphere",
-        "skill prior: unit length as a whole, per factor, or standard normal",
-        ("sphere", "factor_sphere", "gaussian"),
+        "skill prior: unit length as a whole, per factor, standard normal, or one choice per factor",
+        ("sphere", "factor_sphere", "gaussian", "one_hot"),
     )
     scale_skill: bool = option(False, "scale the skill to unit variance per entry where it enters actor and critics")
+    embedding: str = option("factored", "one phi per factor, or one of the state for all N * D", ("factored", "state"))
     constraint: str = option("joint", "one constraint and lambda for all factors, or one each", ("joint", "per_factor"))
     weight: str = option("raw", "curiosity weight: divided by its running mean, raw, or none", ("mean", "raw", "none"))
+    weight_scope: str = option("factor", "one curiosity weight per factor, or one of the whole state", ("factor", "state"))
     share_agent: str = option("", "factors whose phi_i also sees the first factor: names joined by commas, or all")
+    distance: str = option("raw", "CSD's squared distance: raw, or divided by its running mean", ("mean", "raw"))
+    disentangle: float = option(0.0, "DUSDi's penalty on what other factors tell of a choice; 0 for none", low=0.0)
+    features: str = option("full", "what DUSDi sees of a factor: all, or what the original kept", ("full", "filtered"))
     lambda_init: float = option(3000.0, "initial lambda", low=1e-6)
     slack: float = option(1e-6, "epsilon of the constraint", low=0.0)
-    min_std: float = option(1e-6, "smallest standard deviation of the density model", low=1e-8, high=1.0)
+    min_std: float = option(1e-6, "smallest standard deviation of density model or discriminator", low=1e-8, high=1.0)
 
     hidden: int = option(1024, "units per hidden layer of actor and critics", low=1, high=65536)
-    phi_hidden: int = option(1024, "units per hidden layer of each phi_i", low=1, high=65536)
+    phi_hidden: int = option(1024, "units per hidden layer of each phi or discriminator", low=1, high=65536)
     density_hidden: int = option(1024, "units per hidden layer of the density model", low=1, high=65536)
+    critic: str = option("single", "one value, or one head per factor and one for entropy", ("single", "decomposed"))
     layers: int = option(2, "hidden layers of every network", low=1, high=16)
     actor_activation: str = option("tanh", "hidden units of the actor", ("tanh", "relu"))
     head_scale: float = option(0.1, "initial scale of the actor's output layers, relative to Xavier's", low=0.0)
@@ -103,6 +113,9 @@ class Config:
             _check(spec, getattr(self, spec.name))
         if self.seed + self.seeds - 1 > MAX_SEED:
             raise UserError(f"--seed is {self.seed} and --seeds {self.seeds}; the last seed must be at most {MAX_SEED}")
+        values = self.to_json()
+        other = {spec.name for spec in dataclasses.fields(self) if values[spec.name] != _default(spec)}
+        check_method(values, other & METHOD_OPTIONS)
 
     def to_json(self) -> dict[str, Any]:
         """As a plain mapping."""
@@ -110,12 +123,52 @@ class Config:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Config:
-        """The inverse of `to_json`; unknown or missing names are errors."""
-        known = {spec.name for spec in dataclasses.fields(cls)}
-        if set(values) != known:
-            extra, missing = sorted(set(values) - known), sorted(known - set(values))
-            raise UserError(f"this config does not fit this version of susd: unknown {extra}, missing {missing}")
+        """The inverse of `to_json`. Options that are younger than a run have the default, which is what was done before."""
+        unknown = sorted(set(values) - {spec.name for spec in dataclasses.fields(cls)})
+        if unknown:
+            raise UserError(f"this config is not of this version of susd: it does not know {', '.join(unknown)}")
         return cls(**values)
+
+    def changes(self) -> dict[str, Any]:
+        """The options that are not at their default: what a run is known by, also when later versions have more options."""
+        return {s.name: getattr(self, s.name) for s in dataclasses.fields(self) if getattr(self, s.name) != _default(s)}
+
+
+def _default(spec: dataclasses.Field[Any]) -> Any:
+    return {} if spec.default is dataclasses.MISSING else spec.default
+
+
+def check_method(values: dict[str, Any], given: Iterable[str]) -> None:
+    """Refuse options that the method does not have, or that contradict it, and say what works."""
+    card = METHODS[values["method"]]
+    for name, value in card.fixed.items():
+        if values[name] != value:
+            raise UserError(f"{_flag(name)} is {values[name]!r}, but {card.name} is {card.base} with {value!r}")
+    for name in sorted(set(given) & METHOD_OPTIONS - options_of(values)):
+        where = f"methods with it: {having(name)}" if name not in card.options else _missing(card.name, name, values)
+        raise UserError(f"{_flag(name)} is {values[name]!r}, but it does nothing in {card.name}; {where}")
+    if values["prior"] not in card.priors:
+        others = ", ".join(c.name for c in METHODS.values() if values["prior"] in c.priors)
+        raise UserError(
+            f"--prior is {values['prior']!r}, but {card.name} has {' or '.join(card.priors)}; methods with it: {others}"
+        )
+    if values["embedding"] == "state" and values["prior"] not in ("sphere", "gaussian"):
+        raise UserError(f"--prior is {values['prior']!r}; with --embedding state choose sphere or gaussian")
+    if values["prior"] == "one_hot" and values["skill_dim"] < 2:
+        raise UserError(f"--skill-dim is {values['skill_dim']}; one_hot skills need at least 2 choices")
+
+
+def _missing(method: str, name: str, values: dict[str, Any]) -> str:
+    """Why an option that the method has does nothing among the other choices."""
+    if values["weight"] == "none" and name in ("density_hidden", "min_std", "weight_scope"):
+        return "it has no density model with --weight none"
+    if values["embedding"] == "state":
+        return "it has no factors with --embedding state"
+    return "it does not apply with --prior one_hot"
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 # What learns best in minutes on two cores; docs/presets.md has one line and one measurement for each deviation.
@@ -150,13 +203,21 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def configure(env: str, preset: str = "quick", **changes: Any) -> Config:
-    """The preset for this environment, with the given options changed."""
+    """The preset for this environment and method, with the given options changed."""
     if preset not in PRESETS:
         raise UserError(f"preset {preset!r} is unknown; choose one of {', '.join(PRESETS)}")
-    values = {**PRESETS[preset]["*"], **PRESETS[preset].get(env, {})}
-    values["env_options"] = {**values.get("env_options", {}), **changes.pop("env_options", {})}
-    known = {spec.name for spec in dataclasses.fields(Config)}
-    for name in changes:
-        if name not in known:
-            raise UserError(f"option {name!r} is unknown; options are {', '.join(sorted(known))}")
-    return Config(**{**values, **changes, "env": env, "preset": preset})
+    specs = {spec.name: spec for spec in dataclasses.fields(Config)}
+    for name, value in changes.items():
+        if name not in specs:
+            raise UserError(f"option {name!r} is unknown; options are {', '.join(sorted(specs))}")
+        _check(specs[name], value)
+    card = METHODS[changes.get("method", "susd")]
+    values = {name: _default(spec) for name, spec in specs.items()} | dict(card.paper) | dict(card.own.get(env, {}))
+    values |= PRESETS[preset]["*"] | PRESETS[preset].get(env, {})
+    values |= dict(card.quick) if preset == "quick" else {}
+    env_options = {**values["env_options"], **changes.get("env_options", {})}
+    values |= {**card.fixed, **changes, "env": env, "preset": preset, "env_options": env_options}
+    check_method(values, changes)
+    # What the method does not have stays at its default, so that equal runs have equal configs.
+    unused = METHOD_OPTIONS - options_of(values)
+    return Config(**{name: _default(specs[name]) if name in unused else value for name, value in values.items()})

@@ -41,9 +41,8 @@ class Learner:
         """A fresh learner."""
         k_method, k_sac = jax.random.split(key)
         params = self.method.init(k_method)
-        return LearnerState(
-            params, self.method.optimizer().init(params), self.method.init_stats(), RunningMean.init(), self.sac.init(k_sac)
-        )
+        opt, stats = self.method.optimizer().init(params), self.method.init_stats(params)
+        return LearnerState(params, opt, stats, RunningMean.init(), self.sac.init(k_sac))
 
     def policy_input(self, obs: jax.Array, skill: jax.Array) -> jax.Array:
         """What actor and critics see: the state and the scaled skill."""
@@ -55,14 +54,14 @@ class Learner:
         grad, (stats, before, info) = jax.grad(self.method.loss, has_aux=True)(state.params, state.stats, batch, k_method)
         params, opt = descend(self.method.optimizer(), grad, state.opt, state.params)
 
-        reward = self.method.reward(params, before, batch).total
+        reward, parts = self.method.reward(params, before, batch)
         reward_square = state.reward_square.update(jnp.mean(reward**2))
         scale = jnp.asarray(self.reward_scale)
         if self.normalise_reward:
             scale = scale / jnp.sqrt(jnp.maximum(reward_square.value, 1e-12))
-        reward = jax.lax.stop_gradient(reward)
+        parts = jax.lax.stop_gradient(parts if self.sac.parts > 1 else reward[:, None])
         x, next_x = self.policy_input(batch.obs, batch.skill), self.policy_input(batch.next_obs, batch.skill)
-        sac, sac_info = self.sac.update(state.sac, SacBatch(x, batch.action, scale * reward, next_x, batch.done), k_sac)
+        sac, sac_info = self.sac.update(state.sac, SacBatch(x, batch.action, scale * parts, next_x, batch.done), k_sac)
         info = {**info, **sac_info, "reward": reward.mean(), "reward_rms": jnp.sqrt(reward_square.value)}
         return LearnerState(params, opt, stats, reward_square, sac), info
 

@@ -220,8 +220,8 @@ class _Rates:
 
 def identity(config: Config) -> str:
     """The hash of everything in a config that decides what is learned; how long and how often to save does not."""
-    plain = config.to_json()
-    return config_hash({k: v for k, v in plain.items() if k not in ("epochs", "keep", "checkpoint_every", "eval_every")})
+    changes = config.changes().items()
+    return config_hash({k: v for k, v in changes if k not in ("epochs", "keep", "checkpoint_every", "eval_every")})
 
 
 def free_folder(config: Config) -> Path:

@@ -151,20 +151,46 @@ def tanh_normal_log_prob(before: jax.Array, mean: jax.Array, log_std: jax.Array)
     return jnp.sum(normal_log_prob(before, mean, log_std) - log_jacobian, axis=-1)
 
 
+def spectral_vectors(mlp: MLP) -> tuple[jax.Array, ...]:
+    """For every layer the right singular vector of its largest singular value, by a long power iteration."""
+    start = tuple(jnp.ones(weight.shape[-1]) / math.sqrt(weight.shape[-1]) for weight in mlp.weights)
+    return spectral_normalise(mlp, start, iterations=50)[1]
+
+
+def spectral_normalise(mlp: MLP, vectors: tuple[jax.Array, ...], iterations: int = 1) -> tuple[MLP, tuple[jax.Array, ...]]:
+    """The network with every weight matrix divided by its largest singular value, and the vectors to go on from.
+
+    The singular vectors come from a power iteration and are constants to the gradient; with ReLU the result is 1-Lipschitz.
+    """
+    weights, found = [], []
+    for weight, vector in zip(mlp.weights, vectors, strict=True):
+        right, fixed = vector, jax.lax.stop_gradient(weight)
+        for _ in range(iterations):
+            left = fixed @ right
+            left = left / jnp.maximum(jnp.linalg.norm(left), 1e-12)
+            right = left @ fixed
+            right = right / jnp.maximum(jnp.linalg.norm(right), 1e-12)
+        weights.append(weight / (left @ weight @ right))
+        found.append(right)
+    return MLP(tuple(weights), mlp.biases, mlp.activation, mlp.precision), tuple(found)
+
+
 class Density(eqx.Module):
-    """q(delta s | s): a diagonal Gaussian over the state difference, with separate mean and log-std networks."""
+    """q(y | x): a diagonal Gaussian with separate mean and log-std networks."""
 
     nets: MLP
     min_log_std: float = eqx.field(static=True)
     max_log_std: float = eqx.field(static=True)
 
     @classmethod
-    def init(cls, key: jax.Array, size: int, hidden: int, layers: int, min_std: float, precision: str) -> Density:
+    def init(
+        cls, key: jax.Array, inputs: int, outputs: int, hidden: int, layers: int, min_std: float, precision: str
+    ) -> Density:
         """Log-std starts at 0 through its zero bias and Xavier weights."""
-        nets = MLP.init(key, [size, *[hidden] * layers, size], ensemble=(2,), precision=precision)
+        nets = MLP.init(key, [inputs, *[hidden] * layers, outputs], ensemble=(2,), precision=precision)
         return cls(nets, math.log(min_std), math.log(1e6))
 
-    def __call__(self, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Mean and log-std of delta s, each [B, S]."""
-        mean, log_std = self.nets(obs)
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Mean and log-std of y, each [B, outputs]."""
+        mean, log_std = self.nets(x)
         return mean, jnp.clip(log_std, self.min_log_std, self.max_log_std)

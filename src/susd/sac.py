@@ -1,4 +1,8 @@
-"""Soft actor-critic: losses, temperature and target update. It knows inputs, actions and rewards, nothing about skills."""
+"""Soft actor-critic: losses, temperature and target update. It knows inputs, actions and rewards, nothing about skills.
+
+The reward may have several parts. The critics then have one head per part and a last one for the entropy, each with a
+target of its own, and the actor climbs the sum of all heads. With one part there is one head for reward and entropy.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from susd.networks import MLP, Actor
+from susd.networks import MLP, Actor, xavier
 
 Info = dict[str, jax.Array]
 
 
 class SacBatch(NamedTuple):
-    """Transitions as SAC sees them: `x` is the policy's whole input (state and skill)."""
+    """Transitions as SAC sees them: `x` is the policy's whole input, and `reward` is [B, parts]."""
 
     x: jax.Array
     action: jax.Array
@@ -54,6 +58,12 @@ class Sac:
     adaptive_alpha: bool
     target_entropy: float  # per action dimension; uniform actions have log 2
     head_scale: float = 0.1  # of the actor's output layers at the start, relative to Xavier's
+    parts: int = 1  # of the reward
+
+    @property
+    def heads(self) -> int:
+        """Outputs of each critic: one for everything, or one per part of the reward and one for the entropy."""
+        return 1 if self.parts == 1 else self.parts + 1
 
     @property
     def _adam(self) -> optax.GradientTransformation:
@@ -74,6 +84,10 @@ class Sac:
         )
         sizes = [self.inputs + self.actions, *[self.hidden] * self.layers, 1]
         critic = MLP.init(k_critic, sizes, ensemble=(2,), kind="normal", precision=self.precision)
+        if self.heads > 1:  # every head starts as the single one would
+            last = xavier(jax.random.fold_in(k_critic, 1), (2, self.heads, self.hidden, 1), "normal")
+            weights = (*critic.weights[:-1], jnp.moveaxis(last[..., 0], 1, 2))
+            critic = MLP(weights, (*critic.biases[:-1], jnp.zeros((2, self.heads))), critic.activation, critic.precision)
         log_alpha = jnp.log(jnp.float32(self.alpha_init))
         return SacState(
             actor,
@@ -86,21 +100,28 @@ class Sac:
         )
 
     def critic_loss(self, critic: MLP, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[jax.Array, Info]:
-        """Half the squared error of each of the twins to y = r + gamma (1 - done) (min_k Qbar_k - alpha log pi)."""
+        """Half the squared error of each of the twins to y = r + gamma (1 - done) (min_k Qbar_k - alpha log pi).
+
+        With several heads each has its own r and its own minimum; only the last one has the entropy, and no reward.
+        """
         next_action, next_log_prob = state.actor.sample(batch.next_x, key)
-        next_q = values(state.target, batch.next_x, next_action).min(axis=0)
-        soft = next_q - jnp.exp(state.log_alpha) * next_log_prob
-        y = jax.lax.stop_gradient(batch.reward + self.discount * (1.0 - batch.done) * soft)
+        next_q = values(state.target, batch.next_x, next_action).min(axis=1)  # [heads, B]
+        entropy = (jnp.exp(state.log_alpha) * next_log_prob)[None]
+        reward = batch.reward.T
+        if self.heads > 1:
+            entropy = jnp.pad(entropy, ((self.parts, 0), (0, 0)))
+            reward = jnp.pad(reward, ((0, 1), (0, 0)))
+        y = jax.lax.stop_gradient(reward + self.discount * (1.0 - batch.done) * (next_q - entropy))
         q = values(critic, batch.x, batch.action)
-        loss = 0.5 * jnp.mean((q - y) ** 2, axis=1).sum()
-        return loss, {"critic_loss": loss, "q": q.mean(), "target_q": y.mean()}
+        loss = 0.5 * jnp.mean((q - y[:, None]) ** 2, axis=-1).sum()
+        return loss, {"critic_loss": loss, "q": q.sum(axis=0).mean(), "target_q": y.sum(axis=0).mean()}
 
     def actor_loss(
         self, actor: Actor, critic: MLP, log_alpha: jax.Array, x: jax.Array, key: jax.Array
     ) -> tuple[jax.Array, Info]:
-        """alpha log pi(a|x) - min_k Q_k(x, a), through the reparametrised action."""
+        """alpha log pi(a|x) - min_k Q_k(x, a), through the reparametrised action; Q is the sum of the heads' minima."""
         action, log_prob = actor.sample(x, key)
-        q = values(critic, x, action).min(axis=0)
+        q = values(critic, x, action).min(axis=1).sum(axis=0)
         loss = jnp.mean(jnp.exp(log_alpha) * log_prob - q)
         return loss, {"actor_loss": loss, "entropy": -log_prob.mean()}
 
@@ -126,8 +147,8 @@ class Sac:
 
 
 def values(critic: MLP, x: jax.Array, action: jax.Array) -> jax.Array:
-    """Both critics' values, [2, B]."""
-    return critic(jnp.concatenate([x, action], axis=-1))[..., 0]
+    """Both critics' values, [heads, 2, B]."""
+    return jnp.moveaxis(critic(jnp.concatenate([x, action], axis=-1)), -1, 0)
 
 
 def descend(optimizer: optax.GradientTransformation, grad, opt_state, params):  # type: ignore[no-untyped-def]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from susd.errors import UserError
 
-PRIORS = ("sphere", "gaussian", "factor_sphere")
+PRIORS = ("sphere", "factor_sphere", "gaussian", "one_hot")
 
 
 def _unit(vector: jax.Array) -> jax.Array:
@@ -23,7 +23,8 @@ def _unit(vector: jax.Array) -> jax.Array:
 class SkillSpace:
     """Skills of `parts` x `dim` numbers, flattened to one vector.
 
-    `sphere`: the whole vector has unit length; `factor_sphere`: every part has unit length; `gaussian`: standard normal.
+    `sphere`: the whole vector has unit length; `factor_sphere`: every part has unit length; `gaussian`: standard normal;
+    `one_hot`: every part is one choice among `dim`.
     """
 
     prior: str
@@ -35,6 +36,13 @@ class SkillSpace:
             raise UserError(f"skill prior {self.prior!r} is unknown; choose one of {', '.join(PRIORS)}")
         if self.parts < 1 or self.dim < 1:
             raise UserError(f"a skill needs at least one part and one dimension, not {self.parts} x {self.dim}")
+        if self.discrete and self.dim < 2:
+            raise UserError(f"a one-hot skill part needs at least 2 values to choose from, not {self.dim}")
+
+    @property
+    def discrete(self) -> bool:
+        """Whether every part is a choice."""
+        return self.prior == "one_hot"
 
     @property
     def size(self) -> int:
@@ -43,31 +51,45 @@ class SkillSpace:
 
     @property
     def input_scale(self) -> float:
-        """What brings every entry of z to unit variance, as small networks like their inputs."""
-        return {"sphere": self.size, "factor_sphere": self.dim, "gaussian": 1}[self.prior] ** 0.5
+        """What brings every entry of z to unit variance, as small networks like their inputs; a choice stays 0 or 1."""
+        return {"sphere": self.size, "factor_sphere": self.dim, "gaussian": 1, "one_hot": 1}[self.prior] ** 0.5
 
     def sample(self, key: jax.Array, count: int) -> jax.Array:
-        """Draw `count` skills, [count, N * D]."""
+        """Draw `count` skills, [count, N * D]. The largest of D equal normals is each of them equally often."""
         return self.project(jax.random.normal(key, (count, self.size)))
 
     def project(self, vector: jax.Array) -> jax.Array:
-        """The nearest direction in the space: what a high-level action or a user's slider becomes."""
+        """The nearest skill: what a high-level action or a user's slider becomes. A choice goes to the largest entry."""
         if self.prior == "sphere":
             return _unit(vector)
         if self.prior == "factor_sphere":
             parts = vector.reshape(*vector.shape[:-1], self.parts, self.dim)
             return _unit(parts).reshape(vector.shape)
+        if self.discrete:
+            choice = jnp.argmax(self.split(vector), axis=-1)
+            return jax.nn.one_hot(choice, self.dim, dtype=vector.dtype).reshape(vector.shape)
         return vector
 
     def split(self, skill: jax.Array) -> jax.Array:
         """[..., N * D] to [..., N, D]."""
         return skill.reshape(*skill.shape[:-1], self.parts, self.dim)
 
+    def direction(self, skill: jax.Array) -> jax.Array:
+        """The way each part asks its embedding to go, [..., N, D]: z^i itself.
+
+        For a choice k it is the zero-mean vector that gives delta[k] - 1/(D-1) sum_{j != k} delta[j], so that moving all
+        coordinates together earns nothing (Appendix F of the paper, whose divisor is a misprint).
+        """
+        parts = self.split(skill)
+        return (self.dim * parts - 1.0) / (self.dim - 1) if self.discrete else parts
+
     def vary(self, key: jax.Array, skill: jax.Array, part: jax.Array | int) -> jax.Array:
         """Redraw one part of each skill and leave all others exactly as they are; the result is still in the space."""
         old = self.split(skill)
         new = self.split(jax.random.normal(key, skill.shape))
-        if self.prior != "gaussian":  # a new direction of the old length keeps the vector on its sphere
+        if self.discrete:
+            new = self.split(self.project(new.reshape(skill.shape)))
+        elif self.prior != "gaussian":  # a new direction of the old length keeps the vector on its sphere
             new = _unit(new) * jnp.linalg.norm(old, axis=-1, keepdims=True)
         chosen = jnp.arange(self.parts)[:, None] == part
         return jnp.where(chosen, new, old).reshape(skill.shape)

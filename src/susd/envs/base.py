@@ -33,6 +33,7 @@ class EnvSpec:
     factorization: Factorization
     planes: tuple[Plane, ...]  # one per body whose coverage is reported; may be empty
     landmarks: dict[str, int]  # named binary observations that some skill should switch on; may be empty
+    filtered: frozenset[int] = frozenset()  # the observations that the original DUSDi let its discriminators see
 
 
 @runtime_checkable

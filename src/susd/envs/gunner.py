@@ -62,7 +62,8 @@ class Gunner:
         landmarks = {
             f"{kind}_{k}": first + k for kind, first in (("zone", 0), ("ammo", 6), ("target", 13)) for k in range(4)
         }
-        return EnvSpec("gunner", 18, 6, 50, self.factors, (Plane("agent", 4, 5, 0.0, SIDE),), landmarks)
+        flags = frozenset(landmarks.values())
+        return EnvSpec("gunner", 18, 6, 50, self.factors, (Plane("agent", 4, 5, 0.0, SIDE),), landmarks, flags)
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:

@@ -67,7 +67,8 @@ class MultiParticle:
         assert isinstance(self.factors, Factorization)
         planes = tuple(Plane(f"agent_{i}", 7 * i + 3, 7 * i + 4, -1.0, 1.0) for i in range(AGENTS))
         action_size = AGENTS * (2 if self.actions == "planar" else 5)
-        return EnvSpec("multi_particle", 70, action_size, 50, self.factors, planes, {})
+        distances = frozenset(range(0, 7 * AGENTS, 7))
+        return EnvSpec("multi_particle", 70, action_size, 50, self.factors, planes, {}, distances)
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,8 @@
-"""What a method is, and the pieces several methods share: dual ascent, density distances, running means."""
+"""What a method is, and the pieces several methods share: dual ascent, density distances, discriminators, running means."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
@@ -35,7 +36,7 @@ class Method(Protocol):
         """Fresh parameters, all of them trained by gradient descent on `loss`."""
         ...
 
-    def init_stats(self) -> Any:
+    def init_stats(self, params: Any) -> Any:
         """Running statistics that no gradient touches."""
         ...
 
@@ -52,7 +53,7 @@ class Method(Protocol):
         ...
 
     def encode(self, params: Any, obs: jax.Array) -> jax.Array:
-        """phi(s), [B, N * D]."""
+        """phi(s), or what the method's discriminator says of s, [B, N * D]."""
         ...
 
 
@@ -77,6 +78,12 @@ class RunningMean(eqx.Module):
         return self.total / jnp.maximum(self.weight, 1e-8)
 
 
+def difference(phi: Callable[[jax.Array], jax.Array], batch: Transition) -> jax.Array:
+    """phi(s') - phi(s), in one pass over both ends of the transition."""
+    before, after = jnp.split(phi(jnp.concatenate([batch.obs, batch.next_obs])), 2)
+    return after - before
+
+
 def dual_losses(objective: jax.Array, slack: jax.Array, log_lambda: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Dual gradient descent on max J subject to slack >= 0.
 
@@ -87,6 +94,41 @@ def dual_losses(objective: jax.Array, slack: jax.Array, log_lambda: jax.Array) -
     phi_loss = -jnp.mean(objective + penalty)
     dual_loss = jnp.sum(log_lambda * jax.lax.stop_gradient(slack.mean(axis=0)))
     return phi_loss, dual_loss
+
+
+def constrained_loss(
+    reward: jax.Array, square: jax.Array, bound: jax.Array | float, eps: float, log_lambda: jax.Array
+) -> tuple[jax.Array, Info]:
+    """max E[reward] subject to square <= bound, by dual descent: its loss for phi and lambda together, and what to log.
+
+    `reward` is [B]; `square`, [B, C], holds the mean squares of phi(s') - phi(s) that C constraints bound.
+    """
+    slack = jnp.minimum(eps, bound - square)
+    phi_loss, dual_loss = dual_losses(reward, slack, log_lambda)
+    info = {
+        "phi_loss": phi_loss,
+        "phi_reward": reward.mean(),
+        "constraint": square.mean(),
+        "constraint_max": square.max(),
+        "violations": (slack < 0).mean(),
+        "lambda": jnp.exp(log_lambda).mean(),
+    }
+    return phi_loss + dual_loss, info
+
+
+def dual_optimizer(labels: Any, learning_rate: float, dual_learning_rate: float) -> optax.GradientTransformation:
+    """Adam for what is labelled `net`, and Adam at a rate of its own for what is labelled `dual`."""
+    return optax.partition({"net": optax.adam(learning_rate), "dual": optax.adam(dual_learning_rate)}, labels)
+
+
+def choice_log_prob(logits: jax.Array, choice: jax.Array) -> jax.Array:
+    """log q of a one-hot choice under a softmax, over the last axis."""
+    return jnp.sum(jax.nn.log_softmax(logits) * choice, axis=-1)
+
+
+def accuracy(logits: jax.Array, choice: jax.Array) -> jax.Array:
+    """Share of rows in which the largest logit is the choice; [..] of [B, .., K]."""
+    return jnp.mean(jnp.argmax(logits, axis=-1) == jnp.argmax(choice, axis=-1), axis=0)
 
 
 def density_loss(density: Density, batch: Transition) -> tuple[jax.Array, jax.Array]:

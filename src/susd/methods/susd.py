@@ -10,34 +10,35 @@ import jax.numpy as jnp
 import optax
 
 from susd.factors import Factorization
-from susd.methods.base import Info, Reward, RunningMean, density_loss, dual_losses
+from susd.methods.base import Info, Reward, RunningMean, constrained_loss, density_loss, difference, dual_optimizer
 from susd.networks import Density, FactoredMLP
 from susd.replay import Transition
 from susd.skills import SkillSpace
 
 
 class Params(eqx.Module):
-    """phi_1 .. phi_N, the density model q(delta s | s), and log lambda (one, or one per factor)."""
+    """phi_1 .. phi_N, the density model q(delta s | s) if weights are used, and log lambda (one, or one per factor)."""
 
     phi: FactoredMLP
-    density: Density
+    density: Density | None
     log_lambda: jax.Array
 
 
 class Before(eqx.Module):
-    """What the reward takes from before the gradient step: the curiosity weights w, [B, N]."""
+    """What the reward takes from before the gradient step: the curiosity weights w, [B, N], if there are any."""
 
-    weight: jax.Array
+    weight: jax.Array | None
 
 
 @dataclass(frozen=True)
 class Susd:
-    """The objective of SUSD."""
+    """The objective of SUSD. Without factors it has one, the whole state."""
 
     factorization: Factorization
     skills: SkillSpace
     constraint: str  # joint | per_factor
     weight: str  # mean (divided by its running mean) | raw | none
+    weight_scope: str  # factor | state (one weight for all factors)
     share_agent: tuple[str, ...]  # the factors whose phi_i also sees the first factor
     phi_hidden: int
     density_hidden: int
@@ -59,20 +60,23 @@ class Susd:
         constraints = len(inputs) if self.constraint == "per_factor" else 1
         return Params(
             FactoredMLP.init(k_phi, inputs, self.phi_hidden, self.layers, self.skills.dim),
-            Density.init(
-                k_density, self.factorization.size, self.density_hidden, self.layers, self.min_std, self.precision
-            ),
+            None if self.weight == "none" else self._init_density(k_density),
             jnp.full((constraints,), jnp.log(self.lambda_init)),
         )
 
-    def init_stats(self) -> RunningMean:
+    def _init_density(self, key: jax.Array) -> Density:
+        size = self.factorization.size
+        return Density.init(key, size, size, self.density_hidden, self.layers, self.min_std, self.precision)
+
+    def init_stats(self, params: Params) -> RunningMean:
         """The running mean of the curiosity weight."""
         return RunningMean.init()
 
     def optimizer(self) -> optax.GradientTransformation:
         """Adam; lambda has its own rate."""
-        labels = Params(phi="net", density="net", log_lambda="dual")  # type: ignore[arg-type]
-        return optax.partition({"net": optax.adam(self.learning_rate), "dual": optax.adam(self.dual_learning_rate)}, labels)
+        density = None if self.weight == "none" else "net"
+        labels = Params(phi="net", density=density, log_lambda="dual")  # type: ignore[arg-type]
+        return dual_optimizer(labels, self.learning_rate, self.dual_learning_rate)
 
     def loss(
         self, params: Params, stats: RunningMean, batch: Transition, key: jax.Array
@@ -80,49 +84,41 @@ class Susd:
         """Eq. 8 for phi, Eq. 9 for lambda, and the likelihood of the density model, in one sum of separate gradients."""
         del key
         # 1. Eq. 7: r_i = <delta_i, z^i> with delta_i = phi_i(s'^i) - phi_i(s^i)
-        delta = self._delta(params.phi, batch)
-        rewards = jnp.sum(delta * self.skills.split(batch.skill), axis=-1)
-        # 2. c = min(eps, 1 - mean square of delta), over all factors together or for each alone
+        delta = difference(params.phi, batch)
+        rewards = jnp.sum(delta * self.skills.direction(batch.skill), axis=-1)
+        # 2. to 4. the steps of phi and lambda: the mean square of delta is at most 1, of all factors together or of each
         square = jnp.mean(delta**2, axis=-1)
-        joint = self.constraint == "joint"
-        slack = jnp.minimum(self.slack, 1.0 - (square.mean(axis=1, keepdims=True) if joint else square))
-        # 3. and 4. the steps of phi and of lambda
-        phi_loss, dual_loss = dual_losses(rewards.sum(axis=1), slack, params.log_lambda)
-        # 5. the density step; its weights are taken before the step
-        nll, kappa = density_loss(params.density, batch)
-        weight = jnp.sqrt(kappa @ self.factorization.membership.T / self.factorization.size)
-        stats = stats.update(weight.mean())
-        if self.weight == "mean":
-            weight = weight / jnp.maximum(stats.value, 1e-12)
-        elif self.weight == "none":
-            weight = jnp.ones_like(weight)
-        info = {
-            "phi_loss": phi_loss,
-            "phi_reward": rewards.sum(axis=1).mean(),
-            "constraint": square.mean(),
-            "constraint_max": square.max(),
-            "violations": (slack < 0).mean(),
-            "lambda": jnp.exp(params.log_lambda).mean(),
-            "density_nll": nll,
-            "weight_raw": stats.value,
-        }
+        bounded = square.mean(axis=1, keepdims=True) if self.constraint == "joint" else square
+        loss, info = constrained_loss(rewards.sum(axis=1), bounded, 1.0, self.slack, params.log_lambda)
+        info |= {"constraint_max": square.max()}
         for i, name in enumerate(self.factorization.names):
             info[f"factor/{name}/phi_square"] = square[:, i].mean()
             info[f"factor/{name}/reward"] = rewards[:, i].mean()
+        if params.density is None:
+            return loss, (stats, Before(None), info)
+        # 5. the density step; its weights are taken before the step
+        nll, kappa = density_loss(params.density, batch)
+        weight, stats = self._weight(kappa, stats)
+        info |= {"density_nll": nll, "weight_raw": stats.value}
+        for i, name in enumerate(self.factorization.names):
             info[f"factor/{name}/weight"] = weight[:, i].mean()
-        return phi_loss + dual_loss + nll, (stats, Before(weight), info)
+        return loss + nll, (stats, Before(weight), info)
+
+    def _weight(self, kappa: jax.Array, stats: RunningMean) -> tuple[jax.Array, RunningMean]:
+        """Eq. 5: w_i = sqrt(1/S sum_{d in F_i} kappa_d), or one w of all S dimensions for every factor, as in CSD."""
+        size = self.factorization.size
+        weight = jnp.sqrt(kappa @ self.factorization.membership.T / size)
+        if self.weight_scope == "state":
+            weight = jnp.broadcast_to(jnp.sqrt(kappa.mean(axis=1, keepdims=True)), weight.shape)
+        stats = stats.update(weight.mean())
+        return (weight / jnp.maximum(stats.value, 1e-12) if self.weight == "mean" else weight), stats
 
     def reward(self, params: Params, before: Before, batch: Transition) -> Reward:
         """Eq. 10: R = sum_i w_i r_i, with the updated phi and the weights from before the density's step."""
-        rewards = jnp.sum(self._delta(params.phi, batch) * self.skills.split(batch.skill), axis=-1)
-        parts = before.weight * rewards
+        rewards = jnp.sum(difference(params.phi, batch) * self.skills.direction(batch.skill), axis=-1)
+        parts = rewards if before.weight is None else before.weight * rewards
         return Reward(parts.sum(axis=1), parts)
 
     def encode(self, params: Params, obs: jax.Array) -> jax.Array:
         """phi(s), all factors side by side."""
         return params.phi(obs).reshape(obs.shape[0], -1)
-
-    def _delta(self, phi: FactoredMLP, batch: Transition) -> jax.Array:
-        both = phi(jnp.concatenate([batch.obs, batch.next_obs]))  # one pass over both ends of the transition
-        before, after = jnp.split(both, 2)
-        return after - before

@@ -1,0 +1,85 @@
+"""CSD: an embedding whose bound grows with how unlikely a transition is (Park, Lee, Lee and Abbeel, ICML 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from susd.methods.base import Info, Reward, RunningMean, constrained_loss, density_loss, difference, dual_optimizer
+from susd.networks import MLP, Density
+from susd.replay import Transition
+from susd.skills import SkillSpace
+
+
+class Params(eqx.Module):
+    """phi, the density model q(delta s | s), and log lambda."""
+
+    phi: MLP
+    density: Density
+    log_lambda: jax.Array
+
+
+@dataclass(frozen=True)
+class Csd:
+    """The objective of CSD: max E[<phi(s') - phi(s), z>] where phi may move far only where the density is surprised."""
+
+    obs_size: int
+    skills: SkillSpace
+    distance: str  # raw | mean (divided by its running mean)
+    hidden: int
+    density_hidden: int
+    layers: int
+    min_std: float
+    precision: str
+    lambda_init: float
+    slack: float
+    learning_rate: float
+    dual_learning_rate: float
+
+    def init(self, key: jax.Array) -> Params:
+        """Fresh networks; lambda starts high, so phi starts inside its constraint."""
+        k_phi, k_density = jax.random.split(key)
+        size = self.obs_size
+        return Params(
+            MLP.init(k_phi, [size, *[self.hidden] * self.layers, self.skills.size]),
+            Density.init(k_density, size, size, self.density_hidden, self.layers, self.min_std, self.precision),
+            jnp.full((1,), jnp.log(self.lambda_init)),
+        )
+
+    def init_stats(self, params: Params) -> RunningMean:
+        """The running mean of the squared distance."""
+        return RunningMean.init()
+
+    def optimizer(self) -> optax.GradientTransformation:
+        """Adam; lambda has its own rate."""
+        labels = Params(phi="net", density="net", log_lambda="dual")  # type: ignore[arg-type]
+        return dual_optimizer(labels, self.learning_rate, self.dual_learning_rate)
+
+    def loss(
+        self, params: Params, stats: RunningMean, batch: Transition, key: jax.Array
+    ) -> tuple[jax.Array, tuple[RunningMean, None, Info]]:
+        """max E[r] subject to mean_d (phi(s') - phi(s))_d^2 <= mean_d kappa_d, and the likelihood of the density model."""
+        nll, kappa = density_loss(params.density, batch)
+        distance = kappa.mean(axis=1, keepdims=True)  # d(s, s')^2 of the density before its step
+        stats = stats.update(distance.mean())
+        if self.distance == "mean":
+            distance = distance / jnp.maximum(stats.value, 1e-12)
+        delta = difference(params.phi, batch)
+        reward = jnp.sum(delta * batch.skill, axis=-1)
+        square = jnp.mean(delta**2, axis=-1, keepdims=True)
+        loss, info = constrained_loss(reward, square, distance, self.slack, params.log_lambda)
+        info |= {"density_nll": nll, "distance_raw": stats.value}
+        return loss + nll, (stats, None, info)
+
+    def reward(self, params: Params, before: None, batch: Transition) -> Reward:
+        """r = <phi(s') - phi(s), z>, with the updated phi; the distance is in the constraint alone."""
+        reward = jnp.sum(difference(params.phi, batch) * batch.skill, axis=-1)
+        return Reward(reward, reward[:, None])
+
+    def encode(self, params: Params, obs: jax.Array) -> jax.Array:
+        """phi(s)."""
+        return params.phi(obs)

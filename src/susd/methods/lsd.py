@@ -1,0 +1,73 @@
+"""LSD: an embedding phi that is 1-Lipschitz by construction (Park, Choi, Kim, Lee and Kim, ICLR 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from susd.methods.base import Info, Reward, difference
+from susd.networks import MLP, spectral_normalise, spectral_vectors
+from susd.replay import Transition
+from susd.skills import SkillSpace
+
+
+class Params(eqx.Module):
+    """phi before its weights are normalised."""
+
+    phi: MLP
+
+
+class Vectors(eqx.Module):
+    """The singular vectors of phi's layers that the power iteration goes on from."""
+
+    right: tuple[jax.Array, ...]
+
+
+@dataclass(frozen=True)
+class Lsd:
+    """The objective of LSD: max E[<phi(s') - phi(s), z>] over the phi with ||phi(s') - phi(s)|| <= ||s' - s||."""
+
+    obs_size: int
+    skills: SkillSpace
+    hidden: int
+    layers: int
+    learning_rate: float
+
+    def init(self, key: jax.Array) -> Params:
+        """Fresh phi."""
+        return Params(MLP.init(key, [self.obs_size, *[self.hidden] * self.layers, self.skills.size]))
+
+    def init_stats(self, params: Params) -> Vectors:
+        """Singular vectors that have converged before the first step."""
+        return Vectors(spectral_vectors(params.phi))
+
+    def optimizer(self) -> optax.GradientTransformation:
+        """Adam."""
+        return optax.adam(self.learning_rate)
+
+    def loss(
+        self, params: Params, stats: Vectors, batch: Transition, key: jax.Array
+    ) -> tuple[jax.Array, tuple[Vectors, Vectors, Info]]:
+        """max E[r]; every layer is divided by its spectral norm, so there is nothing left to constrain."""
+        phi, right = spectral_normalise(params.phi, stats.right)
+        delta = difference(phi, batch)
+        reward = jnp.sum(delta * batch.skill, axis=-1)
+        loss = -reward.mean()
+        moved = jnp.linalg.norm(batch.next_obs - batch.obs, axis=-1)
+        stretch = jnp.linalg.norm(delta, axis=-1) / jnp.maximum(moved, 1e-6)
+        info = {"phi_loss": loss, "phi_reward": reward.mean(), "stretch": stretch.mean(), "stretch_max": stretch.max()}
+        return loss, (Vectors(right), Vectors(right), info)
+
+    def reward(self, params: Params, before: Vectors, batch: Transition) -> Reward:
+        """r = <phi(s') - phi(s), z>, with the updated phi, normalised anew."""
+        phi, _ = spectral_normalise(params.phi, before.right)
+        reward = jnp.sum(difference(phi, batch) * batch.skill, axis=-1)
+        return Reward(reward, reward[:, None])
+
+    def encode(self, params: Params, obs: jax.Array) -> jax.Array:
+        """phi(s), with singular vectors found from scratch."""
+        return spectral_normalise(params.phi, spectral_vectors(params.phi))[0](obs)
