@@ -61,6 +61,14 @@ def parser() -> argparse.ArgumentParser:
     _add_config_flags(command)
     command.set_defaults(command=_train)
 
+    command = commands.add_parser(
+        "methods", help="the methods, or how two of them differ", usage="susd methods [diff A B] [options]"
+    )
+    command.add_argument("diff", nargs="*", metavar="diff A B", help="compare two methods, e.g. diff metra susd")
+    command.add_argument("--env", default="gunner", choices=tuple(ENVIRONMENTS), metavar="ENV", help="whose defaults")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(command=_methods)
+
     command = commands.add_parser("evaluate", help="measure a trained run; writes JSON and a figure into its folder")
     command.add_argument("run", type=Path, metavar="RUN")
     command.add_argument("what", choices=("coverage", "control"), metavar="WHAT", help="coverage or control")
@@ -193,6 +201,20 @@ def _train(options: argparse.Namespace) -> int:
         report(run, quiet=options.quiet)
     else:
         print(run)
+    return 0
+
+
+def _methods(options: argparse.Namespace) -> int:
+    from susd.methods import describe
+
+    if not options.diff:
+        print(json.dumps(describe.listing()) if options.json else describe.table())
+        return 0
+    if options.diff[0] != "diff" or len(options.diff) != 3:
+        raise UserError(f"susd methods takes nothing or `diff A B`, not {' '.join(options.diff)!r}")
+    _, first, second = options.diff
+    difference = describe.difference(first, second, options.env)
+    print(json.dumps(difference) if options.json else describe.difference_table(difference))
     return 0
 
 

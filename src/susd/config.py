@@ -129,6 +129,10 @@ class Config:
             raise UserError(f"this config is not of this version of susd: it does not know {', '.join(unknown)}")
         return cls(**values)
 
+    def has(self, name: str) -> bool:
+        """Whether an option does something in this run's method."""
+        return name not in METHOD_OPTIONS - options_of(self.to_json())
+
     def changes(self) -> dict[str, Any]:
         """The options that are not at their default: what a run is known by, also when later versions have more options."""
         return {s.name: getattr(self, s.name) for s in dataclasses.fields(self) if getattr(self, s.name) != _default(s)}
@@ -145,7 +149,7 @@ def check_method(values: dict[str, Any], given: Iterable[str]) -> None:
         if values[name] != value:
             raise UserError(f"{_flag(name)} is {values[name]!r}, but {card.name} is {card.base} with {value!r}")
     for name in sorted(set(given) & METHOD_OPTIONS - options_of(values)):
-        where = f"methods with it: {having(name)}" if name not in card.options else _missing(card.name, name, values)
+        where = f"methods with it: {having(name)}" if name not in card.options else _missing(name, values)
         raise UserError(f"{_flag(name)} is {values[name]!r}, but it does nothing in {card.name}; {where}")
     if values["prior"] not in card.priors:
         others = ", ".join(c.name for c in METHODS.values() if values["prior"] in c.priors)
@@ -158,7 +162,7 @@ def check_method(values: dict[str, Any], given: Iterable[str]) -> None:
         raise UserError(f"--skill-dim is {values['skill_dim']}; one_hot skills need at least 2 choices")
 
 
-def _missing(method: str, name: str, values: dict[str, Any]) -> str:
+def _missing(name: str, values: dict[str, Any]) -> str:
     """Why an option that the method has does nothing among the other choices."""
     if values["weight"] == "none" and name in ("density_hidden", "min_std", "weight_scope"):
         return "it has no density model with --weight none"

@@ -76,7 +76,11 @@ def _print_control(result: dict[str, Any]) -> None:
         rows.append(tuple(f"{number:.2f}" for number in numbers) or ("-", "-", "-"))
     columns = ("own factor (diagonal)", "other factors", "ratio")
     seeds = [str(of_seed["seed"]) for of_seed in result["results"]]
-    _print_table("Control: change of a factor when one part of the skill is redrawn", columns, rows, seeds)
+    if rows[0][0] != "-":
+        _print_table("Control: change of a factor when one part of the skill is redrawn", columns, rows, seeds)
+    spreads: Rows = [tuple(f"{x:.2f}" for x in of_seed["spread"].values()) for of_seed in result["results"]]
+    names = tuple(result["results"][0]["spread"])
+    _print_table("Spread: distance of a factor between two unrelated skills, in its own units", names, spreads, seeds)
 
 
 def show(run: Path) -> dict[str, Any]:

@@ -16,16 +16,18 @@ PAIRS = 128
 
 
 class Control(NamedTuple):
-    """Two [parts, N] matrices: row i redraws z^i alone, column j is the change of factor j.
+    """Two [parts, N] matrices: row i redraws z^i alone, column j is the change of factor j; and the spread, [N].
 
     A change is the distance between the two courses at the same time, as a share of the distance between the courses of
     two unrelated skills: 0 is no effect, 1 is as much as redrawing the whole skill. In `matrix` the distance is Euclidean,
     in the factor's own units; in `balanced` every dimension that varies is compared alone and counts the same, so that a
-    flag that is rarely on weighs as much as a position.
+    flag that is rarely on weighs as much as a position. `spread` is the distance between unrelated skills itself: how far
+    the skills as a whole move each factor. Where the skill has one part it says more than the matrix, whose only row is 1.
     """
 
     matrix: jax.Array
     balanced: jax.Array
+    spread: jax.Array
 
 
 def control_matrix(
@@ -52,14 +54,15 @@ def control_matrix(
     factor_scale, dimension_scale = distances(course(skills.sample(k_other, pairs)), reference)
     varies = dimension_scale > 1e-5
 
-    def row(part: jax.Array) -> Control:
+    def row(part: jax.Array) -> tuple[jax.Array, jax.Array]:
         changed = course(skills.vary(jax.random.fold_in(k_vary, part), base, part))
         factor, dimension = distances(changed, reference)
         share = jnp.where(varies, dimension / jnp.maximum(dimension_scale, 1e-5), 0.0)
         balanced = jnp.matmul(membership, share) / jnp.maximum(jnp.matmul(membership, varies), 1.0)
-        return Control(factor / jnp.maximum(factor_scale, 1e-5), balanced)
+        return factor / jnp.maximum(factor_scale, 1e-5), balanced
 
-    return jax.lax.map(row, jnp.arange(skills.parts))
+    matrix, balanced = jax.lax.map(row, jnp.arange(skills.parts))
+    return Control(matrix, balanced, factor_scale)
 
 
 def diagonal_ratio(matrix: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
@@ -73,6 +76,7 @@ def summarise(spec: EnvSpec, result: Control) -> dict[str, Any]:
     matrix, balanced = np.asarray(result.matrix, float), np.asarray(result.balanced, float)
     names = list(spec.factorization.names)
     summary: dict[str, Any] = {"factors": names, "matrix": matrix.tolist(), "balanced_matrix": balanced.tolist()}
+    summary["spread"] = dict(zip(names, np.asarray(result.spread, float).tolist(), strict=True))
     if len(matrix) == len(names) > 1:
         own = np.eye(len(names), dtype=bool)
         summary |= {"diagonal": float(matrix[own].mean()), "off_diagonal": float(matrix[~own].mean())}

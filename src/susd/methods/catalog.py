@@ -43,9 +43,12 @@ class Card:
         return self.base or self.name
 
     @property
-    def factored(self) -> bool:
-        """Whether it knows the factors of the state."""
-        return "factors" in self.options
+    def prior(self) -> str:
+        """Where its skills come from, in words."""
+        parts = (
+            "one part per factor" if "factors" in self.options and self.fixed.get("embedding") != "state" else "one part"
+        )
+        return f"{parts}: {' or '.join(self.priors)}"
 
 
 def _variant(of: Card, name: str, summary: str, fixed: Values, **changes: Any) -> Card:
@@ -210,4 +213,5 @@ def options_of(values: Values) -> frozenset[str]:
 
 def having(option: str) -> str:
     """The methods that have an option, for a sentence."""
-    return ", ".join(card.name for card in METHODS.values() if option in card.options)
+    cards = (card for card in METHODS.values() if option in options_of({"method": card.name, **card.fixed}))
+    return ", ".join(card.name for card in cards if option not in card.fixed)
