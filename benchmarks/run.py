@@ -25,6 +25,7 @@ def commands(seconds: float) -> dict[str, list[str]]:
         for preset in ("quick", "paper"):
             found[f"update-{env}-{preset}"] = ["update", env, "--preset", preset]
             found[f"epoch-{env}-{preset}"] = ["epoch", env, "--preset", preset]
+        found[f"methods-{env}-quick"] = ["methods", env]
         found[f"update-{env}-paper-bfloat16"] = ["update", env, "--preset", "paper", "--precision", "bfloat16"]
         found[f"epoch-{env}-paper-hidden256"] = ["epoch", env, "--preset", "paper", *HIDDEN_256]
     return {name: [*arguments, "--seconds", f"{seconds:g}"] for name, arguments in found.items()}

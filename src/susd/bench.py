@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -22,9 +23,10 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from susd import replay
 from susd.build import build_env
-from susd.config import Config
+from susd.config import Config, configure
 from susd.envs.base import Environment
 from susd.errors import UserError
+from susd.methods.catalog import METHOD_OPTIONS, METHODS
 from susd.program import Program, TrainState, subkey
 from susd.runlog import describe_machine, short
 
@@ -68,11 +70,20 @@ def bench_env(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
     }
 
 
-def bench_update(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
-    """Gradient steps per second on replayed batches, and their FLOP/s as a share of a large matmul's, in the same run."""
-    del worlds
-    if config.seeds > 1:
-        raise UserError(f"--seeds is {config.seeds}, but `update` measures one agent; `susd bench epoch` takes many")
+@dataclass(frozen=True)
+class _Updates:
+    """Gradient steps of one learner, compiled and ready to be timed."""
+
+    turn: Callable[[], None]  # takes `steps` gradient steps
+    steps: int
+    flops: int  # of the matrix products of one step
+    flops_xla: float | None
+    parameters: int
+    compile_seconds: float
+
+
+def _updates(config: Config) -> _Updates:
+    """Compile the updates of a config's learner on replayed batches of its untrained policy."""
     program = Program.build(config)
     learner = program.learner
     state = jax.jit(learner.init)(jax.random.key(config.seed))
@@ -80,6 +91,8 @@ def bench_update(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
     example = jax.eval_shape(lambda: replay.sample(buffer, jax.random.key(0), config.batch_size))
     flops = matmul_flops(learner.update, state, example, jax.random.key(0))
     steps = max(1, min(config.gradient_steps, round(2e10 / flops)))  # a fraction of a second per turn
+    parameters = sum(x.size for x in jax.tree.leaves((state.params, state.sac.actor, state.sac.critic)))
+    counted = (jax.jit(learner.update).lower(state, example, jax.random.key(0)).cost_analysis() or {}).get("flops")
 
     def learn(state: Any, key: jax.Array) -> Any:
         return learner.learn(state, buffer, key, steps, jnp.bool_(True))[0]
@@ -87,23 +100,32 @@ def bench_update(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
     with _stopwatch() as compile_seconds:
         compiled = jax.jit(learn, donate_argnums=0).lower(state, jax.random.key(0)).compile()
 
-    def once() -> None:
+    def turn() -> None:
         nonlocal state
         state = jax.block_until_ready(compiled(state, jax.random.key(1)))
 
+    return _Updates(turn, steps, flops, counted, parameters, compile_seconds[0])
+
+
+def bench_update(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
+    """Gradient steps per second on replayed batches, and their FLOP/s as a share of a large matmul's, in the same run."""
+    del worlds
+    if config.seeds > 1:
+        raise UserError(f"--seeds is {config.seeds}, but `update` measures one agent; `susd bench epoch` takes many")
+    updates = _updates(config)
+    flops, steps = updates.flops, updates.steps
     kinds = ["float32", *(["bfloat16"] if config.precision == "bfloat16" else [])]
-    times = measure({"update": once, **{kind: matmul(kind) for kind in kinds}}, seconds)
-    lowered = jax.jit(learner.update).lower(state, example, jax.random.key(0))
+    times = measure({"update": updates.turn, **{kind: matmul(kind) for kind in kinds}}, seconds)
     result: dict[str, Any] = {
         "gradient_steps_per_second": steps / statistics.median(times["update"]),
         "gradient_steps_per_second_best": steps / min(times["update"]),
         "flops_per_update": flops,
-        "flops_per_update_xla": (lowered.cost_analysis() or {}).get("flops"),
+        "flops_per_update_xla": updates.flops_xla,
         "flops_per_second": flops * steps / statistics.median(times["update"]),
-        "parameters": sum(x.size for x in jax.tree.leaves((state.params, state.sac.actor, state.sac.critic))),
+        "parameters": updates.parameters,
         "repetitions": len(times["update"]),
         "steps_per_repetition": steps,
-        "compile_seconds": compile_seconds[0],
+        "compile_seconds": updates.compile_seconds,
     }
     for kind in kinds:
         rates = [2 * MATMUL**3 / t for t in times[kind]]
@@ -112,6 +134,30 @@ def bench_update(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
         result[f"matmul_{kind}_flops_per_second_best"] = max(rates)
         result[f"share_of_matmul_{kind}"] = statistics.median(shares)
     return result
+
+
+def bench_methods(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
+    """Gradient steps per second of every method, in turns: time and FLOPs of one step beside those of SUSD."""
+    del worlds
+    preset = configure(config.env, config.preset, method=config.method).to_json()
+    changes = {k: v for k, v in config.to_json().items() if v != preset[k] and k not in METHOD_OPTIONS}
+    configs = {
+        name: configure(**{**changes, "env": config.env, "preset": config.preset, "method": name}) for name in METHODS
+    }
+    updates = {name: _updates(of_method) for name, of_method in configs.items()}
+    times = measure({name: one.turn for name, one in updates.items()}, seconds)
+    per_step = {name: [t / updates[name].steps for t in times[name]] for name in updates}
+    methods = {
+        name: {
+            "gradient_steps_per_second": 1 / statistics.median(per_step[name]),
+            "flops_per_update": one.flops,
+            "time_of_susd": statistics.median(a / b for a, b in zip(per_step[name], per_step["susd"], strict=True)),
+            "flops_of_susd": one.flops / updates["susd"].flops,
+            "parameters": one.parameters,
+        }
+        for name, one in updates.items()
+    }
+    return {"methods": methods, "repetitions": len(times["susd"])}
 
 
 def bench_epoch(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
@@ -149,6 +195,7 @@ _BENCHES: dict[str, Callable[[Config, float, int], dict[str, Any]]] = {
     "env": bench_env,
     "update": bench_update,
     "epoch": bench_epoch,
+    "methods": bench_methods,
 }
 
 
@@ -289,9 +336,14 @@ def table(result: dict[str, Any]) -> str:
     """The numbers for people; medians over the repetitions."""
     config, device = result["config"], result["device"]
     worlds = f", {result['worlds']} worlds" if "worlds" in result else f", {config['method']}, preset {config['preset']}"
+    if "methods" in result:
+        worlds = f", preset {config['preset']}"
     lines = [f"{result['bench']} {config['env']}{worlds}; {device['kind']} x {device['count']}, {result['cpus']} CPUs"]
     rows = [(text, short(result[key]) + unit) for key, text, unit in _ROWS if result.get(key) is not None]
     for kind in ("float32", "bfloat16"):
         if (share := result.get(f"share_of_matmul_{kind}")) is not None:
             rows.append((f"share of the {kind} matmul rate", f"{100 * share:.0f} %"))
-    return "\n".join([*lines, *(f"  {text:<48}{value:>10}" for text, value in rows)])
+    for name, numbers in result.get("methods", {}).items():
+        ratios = f"{numbers['time_of_susd']:.2f} x the time and {numbers['flops_of_susd']:.2f} x the FLOPs of susd"
+        rows.append((f"{name}: {ratios}", short(numbers["gradient_steps_per_second"]) + "/s"))
+    return "\n".join([*lines, *(f"  {text:<60}{value:>10}" for text, value in rows)])

@@ -88,7 +88,9 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(command=_replay)
 
     command = commands.add_parser("bench", help="measure the speed of this machine", usage="susd bench WHAT ENV [options]")
-    command.add_argument("what", choices=("env", "update", "epoch"), metavar="WHAT", help="env, update or epoch")
+    command.add_argument(
+        "what", choices=("env", "update", "epoch", "methods"), metavar="WHAT", help="env, update, epoch or methods"
+    )
     command.add_argument("env", metavar="ENV", help=f"one of {', '.join(ENVIRONMENTS)}")
     command.add_argument("--seconds", type=_number, metavar="X", default=10.0, help="time spent measuring")
     command.add_argument("--worlds", type=_whole, metavar="N", default=1024, help="env: worlds stepped together")
