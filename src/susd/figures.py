@@ -61,6 +61,11 @@ METRICS = {  # log name -> what it is, in the order of the panels
     "constraint": "Squared step of the embedding",
     "violations": "Share of broken constraints",
     "lambda": "Multiplier of the constraint",
+    "stretch": "Step of embedding / of state",
+    "accuracy": "Skills recognised (share)",
+    "opponent_accuracy": "Recognised in other factors (share)",
+    "skill_error": "Error of the recognised skill",
+    "discriminator_loss": "Loss of the discriminator",
     "density_nll": "Surprise of the density model",
     "entropy": "Entropy of the policy",
     "alpha": "Temperature of the policy",
@@ -109,8 +114,8 @@ def _heat() -> Colormap:
     return _colours("heat", ("#a9cbe2", "#5a9fc9", "#1f5f9e", "#0c2346"))
 
 
-def trajectories(path: Path, spec: EnvSpec, obs: np.ndarray, skills: np.ndarray) -> Path:
-    """Courses in every plane; obs [T + 1, W, S] from the start, skills [W, parts, dim]. Colour: direction of the skill."""
+def trajectories(path: Path, spec: EnvSpec, obs: np.ndarray, skills: np.ndarray, discrete: bool = False) -> Path:
+    """Courses in every plane; obs [T + 1, W, S] from the start, skills [W, parts, dim]. Colour: direction or choice."""
     _need_planes(spec)
     worlds, parts, dim = skills.shape
     if obs.shape[1] != worlds:
@@ -118,15 +123,17 @@ def trajectories(path: Path, spec: EnvSpec, obs: np.ndarray, skills: np.ndarray)
     many = len(spec.planes) > 1
     columns = min(5, len(spec.planes))
     rows = -(-len(spec.planes) // columns)
-    turning = dim == 2
-    colours = _colours("wheel", WHEEL) if turning else _colours("worlds", WHEEL[:5])
+    turning = dim == 2 and not discrete
+    colours = _colours("wheel", WHEEL) if turning or discrete else _colours("worlds", WHEEL[:5])
     with _drawing(path, WIDTH, 1.45 * rows + 0.45 if many else 5.6) as figure:
         grid = figure.add_gridspec(rows, columns + turning, width_ratios=[1] * columns + [0.5 if many else 0.24] * turning)
         for index, plane in enumerate(spec.planes):
             axes = figure.add_subplot(grid[index // columns, index % columns])
             shade = np.arange(worlds) / max(worlds - 1, 1)
-            if turning:
-                part = skills[:, _part(spec, plane, parts)]
+            part = skills[:, _part(spec, plane, parts)]
+            if discrete:
+                shade = part.argmax(axis=1) / dim
+            elif turning:
                 shade = np.arctan2(part[:, 1], part[:, 0]) / (2 * math.pi) % 1.0
             for world in range(worlds):
                 course = obs[:, world, [plane.x, plane.y]]
@@ -138,7 +145,10 @@ def trajectories(path: Path, spec: EnvSpec, obs: np.ndarray, skills: np.ndarray)
         if turning:
             whose = "its z" if parts > 1 else "z"
             _wheel(figure.add_subplot(grid[:, -1], projection="polar"), colours, f"direction\nof {whose}")
-        figure.suptitle(f"Courses of {worlds} skills over {obs.shape[0] - 1} steps (circle: start)")
+        title = f"Courses of {worlds} skills over {obs.shape[0] - 1} steps (circle: start)"
+        if discrete:
+            title += f"\nColour: which of the {dim} choices {'of its own part ' if parts > 1 else ''}the skill makes"
+        figure.suptitle(title)
     return path
 
 

@@ -66,12 +66,15 @@ def skill_video(
     return save_video(path, np.stack(frames), fps)
 
 
-def skill_titles(names: Sequence[str], skills: np.ndarray) -> list[str]:
-    """Captions for skills [W, parts, dim]: the direction of each named part where that fits, else the skill's number."""
+def skill_titles(names: Sequence[str], skills: np.ndarray, discrete: bool = False) -> list[str]:
+    """Captions for skills [W, parts, dim]: direction or choice of each named part where that fits, else a number."""
     worlds, parts, dim = skills.shape
-    if dim != 2 or parts > 4:
+    if (dim != 2 and not discrete) or parts > 4:
         return [f"skill {world + 1}" for world in range(worlds)]
     labels = names if len(names) == parts else ["z"] if parts == 1 else [f"z{part + 1}" for part in range(parts)]
+    if discrete:
+        choices = skills.argmax(axis=-1) + 1
+        return ["   ".join(f"{label} {k}" for label, k in zip(labels, row, strict=True)) for row in choices]
     degrees = np.round(np.degrees(np.arctan2(skills[..., 1], skills[..., 0]))).astype(int) % 360
     return ["   ".join(f"{label} {d}°" for label, d in zip(labels, row, strict=True)) for row in degrees]
 

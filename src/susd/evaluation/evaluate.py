@@ -146,9 +146,9 @@ def pictures(run: str | Path, seed: int = 0) -> list[Path]:
     parts = np.asarray(skills.split(drawn))
     if env.spec.planes:
         obs = np.concatenate([np.asarray(transitions.obs[:1]), np.asarray(transitions.next_obs)])
-        paths.append(figures.trajectories(folder.figures / "trajectories.png", env.spec, obs, parts))
+        paths.append(figures.trajectories(folder.figures / "trajectories.png", env.spec, obs, parts, skills.discrete))
     tiles = 6
-    titles = video.skill_titles(env.spec.factorization.names, parts[:tiles])
+    titles = video.skill_titles(env.spec.factorization.names, parts[:tiles], skills.discrete)
     shown = jax.tree.map(lambda x: np.asarray(x[:, :tiles]), states)
     paths.append(video.skill_video(folder.videos / "skills.mp4", env, shown, titles))
     return paths

@@ -61,7 +61,7 @@ CONTINUOUS = ("sphere", "gaussian")
 TEMPORAL = "mean_d (phi(s') - phi(s))_d^2 <= 1, by dual descent on lambda"
 STATE_OBJECTIVE = "max E[<phi(s') - phi(s), z>], one phi of the whole state"
 STATE_REWARD = "<phi(s') - phi(s), z>"
-SPHERE = {"prior": "sphere", "phi_hidden": 128}  # one network for the whole state is as wide as the actor
+SPHERE = {"prior": "sphere", "phi_hidden": 128, "discount": 0.85}  # one network of the whole state is as wide as the actor
 
 SUSD = Card(
     "susd",
