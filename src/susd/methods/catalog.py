@@ -142,7 +142,7 @@ DUSDI = Card(
         "discount": 0.95,
         "adaptive_alpha": False,
     },
-    quick={"prior": "one_hot"},
+    quick={"prior": "one_hot", "adaptive_alpha": True},
     own={"multi_particle": {"alpha_init": 0.3}},
 )
 METHODS: dict[str, Card] = {
