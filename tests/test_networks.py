@@ -1,4 +1,4 @@
-"""Networks against NumPy in float64: densities that integrate to one, ensembles, factored inputs, scales, clamps."""
+"""Networks against NumPy in float64: densities that integrate to one, ensembles, factored inputs, scales, clamps, norms."""
 
 import math
 from typing import Any
@@ -10,39 +10,31 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from susd.networks import MLP, Actor, Density, FactoredMLP, normal_log_prob, tanh_normal_log_prob
+from reference import assert_same_gradient, differences, fast, forward, plain, random_like, relu
+from susd.networks import (
+    MLP,
+    Actor,
+    Density,
+    FactoredMLP,
+    normal_log_prob,
+    spectral_normalise,
+    spectral_vectors,
+    tanh_normal_log_prob,
+)
 
 KEY = jax.random.key(0)
 INDICES = ((3, 0), (5,), (1, 4, 2))  # unequal sizes, not contiguous
 SIZE = 6
 
 
-def plain(x: Any) -> np.ndarray:
-    return np.asarray(x, np.float64)
-
-
-def forward(x: np.ndarray, weights: list[np.ndarray], biases: list[np.ndarray], activation: Any) -> np.ndarray:
-    for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        x = x @ weight + bias
-        if layer < len(weights) - 1:
-            x = activation(x)
-    return x
-
-
-def relu(x: np.ndarray) -> np.ndarray:
-    return np.maximum(x, 0.0)
-
-
 def fresh(init: Any, *args: Any, **options: Any) -> Any:
     """A network made in one compiled call."""
-    return jax.jit(lambda key: init(key, *args, **options))(KEY)
+    return fast(lambda key: init(key, *args, **options))(KEY)
 
 
 def shaken(init: Any, *args: Any, **options: Any) -> Any:
-    """A network of that shape with random numbers everywhere: biases start at zero, where a forgotten one goes unseen."""
-    rng = np.random.default_rng(0)
-    shapes = jax.eval_shape(lambda key: init(key, *args, **options), KEY)
-    return jax.tree.map(lambda leaf: (0.5 * rng.normal(size=leaf.shape)).astype(np.float32), shapes)
+    """A network of that shape with random numbers everywhere."""
+    return random_like(lambda key: init(key, *args, **options))
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -50,9 +42,9 @@ def normal(*shape: int) -> np.ndarray:
 
 
 # One compiled call is much faster to build than one per operation.
-CALL = jax.jit(lambda net, x: net(x))
-SAMPLE = jax.jit(lambda actor, x: actor.sample(x, KEY))
-LOG_PROB = jax.jit(tanh_normal_log_prob)
+CALL = fast(lambda net, x: net(x))
+SAMPLE = fast(lambda actor, x: actor.sample(x, KEY))
+LOG_PROB = fast(tanh_normal_log_prob)
 
 
 # --- tanh-normal ------------------------------------------------------------------------------------------------------
@@ -84,7 +76,7 @@ def test_tanh_normal_far_out() -> None:
     def log_prob(u: jax.Array) -> jax.Array:
         return tanh_normal_log_prob(u[None], jnp.float32(0.0), jnp.float32(2.0))
 
-    value, gradient = jax.jit(jax.vmap(jax.value_and_grad(log_prob)))(before.astype(np.float32))
+    value, gradient = fast(jax.vmap(jax.value_and_grad(log_prob)))(before.astype(np.float32))
     far = np.abs(before) > 12
     direct = stats.norm.logpdf(before, 0, math.exp(2)) - (math.log(4) - 2 * np.abs(before))
     np.testing.assert_allclose(np.asarray(value)[far], direct[far], rtol=1e-5)
@@ -97,7 +89,7 @@ def test_log_probs_add_over_dimensions() -> None:
     each = [np.asarray(LOG_PROB(*(x[:, d : d + 1] for x in (before, mean, log_std)))) for d in range(4)]
     np.testing.assert_allclose(LOG_PROB(before, mean, log_std), sum(each), rtol=1e-5, atol=1e-5)
     reference = stats.norm.logpdf(plain(before), plain(mean), np.exp(plain(log_std)))
-    np.testing.assert_allclose(jax.jit(normal_log_prob)(before, mean, log_std), reference, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(fast(normal_log_prob)(before, mean, log_std), reference, rtol=1e-4, atol=1e-5)
 
 
 # --- MLP --------------------------------------------------------------------------------------------------------------
@@ -146,7 +138,7 @@ def test_bfloat16_is_close_to_float32() -> None:
     for a, b in zip(wide.weights, narrow.weights, strict=True):
         np.testing.assert_array_equal(a, b)  # kept in float32
     x = normal(128, 40)
-    run = jax.jit(lambda m: (m(x), jax.grad(lambda n: jnp.mean(n(x) ** 2))(m)))
+    run = fast(lambda m: (m(x), jax.grad(lambda n: jnp.mean(n(x) ** 2))(m)))
     (full, *full_grads), (short, *short_grads) = jax.tree.leaves(run(wide)), jax.tree.leaves(run(narrow))
     assert short.dtype == jnp.float32
     error = np.abs(np.asarray(full) - np.asarray(short)).max()
@@ -174,7 +166,7 @@ def test_phi_against_one_network_per_factor() -> None:
 def test_phi_i_sees_factor_i_alone() -> None:
     phi = shaken(FactoredMLP.init, INDICES, hidden=16, layers=2, dim=2)
     obs = normal(5, SIZE)
-    jacobian = np.asarray(jax.jit(jax.vmap(jax.jacrev(lambda o: phi(o[None])[0])))(obs))  # [B, N, D, S]
+    jacobian = np.asarray(fast(jax.vmap(jax.jacrev(lambda o: phi(o[None])[0])))(obs))  # [B, N, D, S]
     for i, indices in enumerate(INDICES):
         others = [d for d in range(SIZE) if d not in indices]
         assert (jacobian[:, i][..., others] == 0).all()
@@ -184,7 +176,7 @@ def test_phi_i_sees_factor_i_alone() -> None:
 def test_padding_gets_no_gradient() -> None:
     phi = shaken(FactoredMLP.init, INDICES, hidden=16, layers=2, dim=2)
     obs = normal(50, SIZE)
-    gradient = np.asarray(jax.jit(jax.grad(lambda p: jnp.sum(p(obs) ** 2)))(phi).mlp.weights[0])
+    gradient = np.asarray(fast(jax.grad(lambda p: jnp.sum(p(obs) ** 2)))(phi).mlp.weights[0])
     for i, indices in enumerate(INDICES):
         assert (gradient[i, len(indices) :] == 0).all()
         assert (np.abs(gradient[i, : len(indices)]).max(axis=1) > 0).all()
@@ -217,7 +209,7 @@ def test_actor_against_numpy(activation: str, function: Any) -> None:
     weights = [plain(w) for w in (*actor.trunk.weights, *actor.heads.weights)]
     biases = [plain(b) for b in (*actor.trunk.biases, *actor.heads.biases)]
     mean, log_std = np.split(forward(plain(x), weights, biases, function), 2, axis=1)
-    ours, mode = jax.jit(lambda a: (a(x), a.mode(x)))(actor)
+    ours, mode = fast(lambda a: (a(x), a.mode(x)))(actor)
     np.testing.assert_allclose(ours[0], mean, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(ours[1], log_std, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(mode, np.tanh(mean), rtol=1e-4, atol=1e-5)
@@ -267,11 +259,13 @@ def test_actor_clamps_its_std() -> None:
 
 
 def test_density_is_two_networks() -> None:
-    density = shaken(Density.init, 4, 4, 9, 2, 1e-3, "float32")
+    """Of x, in as many dimensions as y has."""
+    density = shaken(Density.init, 4, 3, 9, 2, 1e-6, "float32")
     obs = normal(6, 4)
     for index, ours in enumerate(CALL(density, obs)):
-        weights, biases = [plain(w[index]) for w in density.nets.weights], [plain(b[index]) for b in density.nets.biases]
-        np.testing.assert_allclose(ours, forward(plain(obs), weights, biases, relu), rtol=1e-4, atol=1e-5)
+        assert ours.shape == (6, 3)
+        weights, biases = [w[index] for w in density.nets.weights], [b[index] for b in density.nets.biases]
+        np.testing.assert_allclose(ours, forward(plain(obs), weights, biases), rtol=1e-4, atol=1e-5)
 
 
 def test_density_clamps_its_std_and_not_its_mean() -> None:
@@ -281,3 +275,69 @@ def test_density_clamps_its_std_and_not_its_mean() -> None:
         mean, log_std = CALL(pushed, np.ones((2, 4), np.float32))
         np.testing.assert_allclose(np.exp(plain(log_std)), limit, rtol=1e-5)
         np.testing.assert_allclose(mean, push, rtol=0.01)
+
+
+# --- spectral normalisation -------------------------------------------------------------------------------------------
+
+
+def divided(old: MLP, new: MLP) -> list[float]:
+    """What each weight matrix was divided by."""
+    for before, after in zip(old.biases, new.biases, strict=True):
+        np.testing.assert_array_equal(before, after)
+    return [float((plain(a) / plain(b)).mean()) for a, b in zip(old.weights, new.weights, strict=True)]
+
+
+def iterated(weight: np.ndarray, right: np.ndarray, iterations: int) -> tuple[np.ndarray, np.ndarray]:
+    """The power iteration: u = W v / |W v|, v = W^T u / |W^T u|."""
+    for _ in range(iterations):
+        left = weight @ right
+        left /= np.linalg.norm(left)
+        right = weight.T @ left
+        right /= np.linalg.norm(right)
+    return left, right
+
+
+def test_spectral_norms_are_the_largest_singular_values() -> None:
+    """Of a fresh network, whose largest two are close; and its outputs no longer move more than its inputs."""
+    mlp = fresh(MLP.init, [18, 64, 64, 2])
+    normalised, vectors = spectral_normalise(mlp, spectral_vectors(mlp))
+    decompositions = [np.linalg.svd(plain(weight)) for weight in mlp.weights]
+    np.testing.assert_allclose(divided(mlp, normalised), [s.max() for _, s, _ in decompositions], rtol=1e-3)
+    for vector, (_, _, right) in zip(vectors, decompositions, strict=True):
+        assert abs(plain(vector) @ right[0]) > 0.98
+    x, y = normal(2, 200, 18)
+    moved = np.linalg.norm(np.asarray(CALL(normalised, x)) - np.asarray(CALL(normalised, y)), axis=1)
+    assert (moved <= np.linalg.norm(x - y, axis=1)).all()
+
+
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_power_iteration_goes_on_from_its_vectors(iterations: int) -> None:
+    """Far from convergence, so that every step of it counts; singular vectors are constants to the gradient."""
+    mlp = shaken(MLP.init, [5, 4, 3])
+    starts = tuple(v / np.linalg.norm(v) for v in (normal(4), normal(5)[2:]))
+    pairs = [iterated(plain(w), plain(v), iterations) for w, v in zip(mlp.weights, starts, strict=True)]
+    x = normal(7, 5)
+
+    def reference(net: MLP) -> float:
+        weights = [w / (left @ w @ right) for w, (left, right) in zip(net.weights, pairs, strict=True)]
+        return float((forward(plain(x), weights, net.biases) ** 2).mean())
+
+    def moving(net: MLP) -> float:  # what the gradient would be through the iteration
+        found = [iterated(w, plain(v), iterations) for w, v in zip(net.weights, starts, strict=True)]
+        weights = [w / (left @ w @ right) for w, (left, right) in zip(net.weights, found, strict=True)]
+        return float((forward(plain(x), weights, net.biases) ** 2).mean())
+
+    def ours(net: MLP) -> Any:
+        normalised, vectors = spectral_normalise(net, starts, iterations)
+        return jnp.mean(normalised(x) ** 2), (normalised, vectors)
+
+    (value, (normalised, vectors)), gradient = fast(jax.value_and_grad(ours, has_aux=True))(mlp)
+    assert float(value) == pytest.approx(reference(jax.tree.map(plain, mlp)), rel=1e-4)
+    estimates = [left @ plain(w) @ right for w, (left, right) in zip(mlp.weights, pairs, strict=True)]
+    np.testing.assert_allclose(divided(mlp, normalised), estimates, rtol=1e-4)
+    for vector, (_, right) in zip(vectors, pairs, strict=True):
+        np.testing.assert_allclose(vector, right, rtol=1e-4, atol=1e-5)
+    expected = differences(reference, mlp)
+    assert_same_gradient(gradient, expected)
+    through = differences(moving, mlp)
+    assert np.abs(through.weights[0] - expected.weights[0]).max() > 0.01 * np.abs(expected.weights[0]).max()

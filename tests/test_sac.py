@@ -1,17 +1,20 @@
-"""Soft actor-critic: losses against NumPy in float64, and small problems whose values and policies are known."""
+"""Soft actor-critic: losses against NumPy in float64, and small problems whose values and policies are known.
+
+All of it with one part of the reward, and with several: one head for each and a last one for the entropy.
+"""
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
+from reference import assert_first_adam_step, assert_same_gradient, differences, fast, forward, plain, random_like, relu
 from susd.networks import MLP
-from susd.sac import Sac, SacBatch, SacState, values
+from susd.sac import Sac, SacBatch, SacState
 
 BASE = Sac(
     inputs=1,
@@ -30,42 +33,23 @@ BASE = Sac(
 KEY = jax.random.key(0)
 
 
-def plain(x: Any) -> np.ndarray:
-    return np.asarray(x, np.float64)
-
-
 # --- losses against NumPy ---------------------------------------------------------------------------------------------
 
 SMALL = dataclasses.replace(BASE, inputs=3, actions=2, hidden=6, alpha_init=0.3, activation="tanh")
-
-
-def network(x: np.ndarray, weights: list[np.ndarray], biases: list[np.ndarray], activation: Any) -> np.ndarray:
-    for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        x = x @ weight + bias
-        x = x if layer == len(weights) - 1 else activation(x)
-    return x
+parts_of_the_reward = pytest.mark.parametrize("parts", [1, 3])
 
 
 def twin_values(critic: MLP, x: np.ndarray, action: np.ndarray) -> np.ndarray:
-    """Q_1 and Q_2 of [x, a], [2, B]."""
+    """Q_1 and Q_2 of [x, a] for every head, [heads, 2, B]."""
     inputs = np.concatenate([x, action], axis=1)
-    return np.stack(
-        [
-            network(
-                inputs,
-                [plain(w)[k] for w in critic.weights],
-                [plain(b)[k] for b in critic.biases],
-                lambda v: np.maximum(v, 0),
-            )[:, 0]
-            for k in range(2)
-        ]
-    )
+    twins = [forward(inputs, [w[k] for w in critic.weights], [b[k] for b in critic.biases]) for k in range(2)]
+    return np.stack(twins).transpose(2, 0, 1)
 
 
 def gaussian(actor: Any, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    weights = [plain(w) for w in (*actor.trunk.weights, *actor.heads.weights)]
-    biases = [plain(b) for b in (*actor.trunk.biases, *actor.heads.biases)]
-    mean, log_std = np.split(network(x, weights, biases, np.tanh), 2, axis=1)
+    weights, biases = (*actor.trunk.weights, *actor.heads.weights), (*actor.trunk.biases, *actor.heads.biases)
+    activation = {"tanh": np.tanh, "relu": relu}[actor.trunk.activation]
+    mean, log_std = np.split(forward(x, weights, biases, activation), 2, axis=1)
     return mean, np.exp(log_std)
 
 
@@ -76,160 +60,154 @@ def squashed(mean: np.ndarray, std: np.ndarray, noise: np.ndarray) -> tuple[np.n
     return action, (stats.norm.logpdf(before, mean, std) - np.log(1 - action**2)).sum(axis=1)
 
 
-def random_batch(seed: int = 0, size: int = 12) -> SacBatch:
-    rng = np.random.default_rng(seed)
+def random_batch(parts: int, size: int = 12) -> SacBatch:
+    rng = np.random.default_rng(0)
     x, next_x = rng.normal(size=(2, size, 3))
-    arrays = (x, rng.uniform(-1, 1, (size, 2)), rng.normal(size=size), next_x, rng.integers(0, 2, size))
+    arrays = (x, rng.uniform(-1, 1, (size, 2)), rng.normal(size=(size, parts)), next_x, rng.integers(0, 2, size))
     return SacBatch(*(np.asarray(a, np.float32) for a in arrays))
 
 
-@pytest.fixture(scope="module")
-def apart() -> SacState:
-    """Critic, target and actor all different, biases included; optimisers that have not stepped yet."""
-    rng = np.random.default_rng(0)
-    shapes = jax.eval_shape(SMALL.init, KEY)
+def apart(parts: int) -> tuple[Sac, SacState, SacBatch]:
+    """Critic, target and actor all different, biases included; optimisers that have not stepped yet; and a batch."""
+    sac = dataclasses.replace(SMALL, parts=parts)
+    state = random_like(sac.init)
+    shapes = jax.eval_shape(sac.init, KEY)
     zero = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
-    actor, critic, target = jax.tree.map(
-        lambda leaf: (0.5 * rng.normal(size=leaf.shape)).astype(np.float32), (shapes.actor, shapes.critic, shapes.target)
-    )
     log_alpha = np.log(np.float32(0.3))
-    return SacState(actor, critic, target, log_alpha, zero.actor_opt, zero.critic_opt, zero.alpha_opt)
+    optimisers = (zero.actor_opt, zero.critic_opt, zero.alpha_opt)
+    return sac, SacState(state.actor, state.critic, state.target, log_alpha, *optimisers), random_batch(parts)
 
 
 def drawn_noise(actor: Any, x: np.ndarray, key: jax.Array) -> np.ndarray:
     """The standard normal noise behind the actor's sample, found from the action."""
-    action, _ = jax.jit(lambda a: a.sample(x, key))(actor)
+    action, _ = fast(lambda a: a.sample(x, key))(actor)
     mean, std = gaussian(actor, plain(x))
     return (np.arctanh(plain(action)) - mean) / std
 
 
-def differences(function: Any, tree: Any, step: float = 1e-6) -> list[np.ndarray]:
-    """Central finite differences of a scalar function of a pytree of float64 arrays, leaf by leaf."""
-    leaves, structure = jax.tree.flatten(jax.tree.map(plain, tree))
-    result = []
-    for leaf in leaves:
-        gradient = np.zeros_like(leaf)
-        for place in np.ndindex(leaf.shape):
-            old = leaf[place]
-            ends = []
-            for moved in (old + step, old - step):
-                leaf[place] = moved
-                ends.append(function(jax.tree.unflatten(structure, leaves)))
-            leaf[place] = old
-            gradient[place] = (ends[0] - ends[1]) / (2 * step)
-        result.append(gradient)
-    return result
+def target_values(state: SacState, batch: SacBatch, key: jax.Array) -> np.ndarray:
+    """y of every head, [heads, B]. One part: r + gamma (1 - done) (min_k Qbar_k - alpha log pi), as always.
+
+    Several: each has its reward and its minimum, and a last head has the entropy.
+    """
+    noise = drawn_noise(state.actor, batch.next_x, key)
+    next_action, log_prob = squashed(*gaussian(state.actor, plain(batch.next_x)), noise)
+    twins = twin_values(state.target, plain(batch.next_x), next_action)
+    assert (twins.argmin(axis=1).mean(axis=1) % 1 > 0).all()  # in each head either twin is the smaller one somewhere
+    going_on, reward = 0.9 * (1 - plain(batch.done)), plain(batch.reward)
+    if reward.shape[1] == 1:
+        return (reward[:, 0] + going_on * (twins[0].min(axis=0) - 0.3 * log_prob))[None]
+    heads = [reward[:, i] + going_on * twins[i].min(axis=0) for i in range(reward.shape[1])]
+    return np.stack([*heads, going_on * (twins[-1].min(axis=0) - 0.3 * log_prob)])
 
 
-def assert_same_gradient(ours: Any, reference: list[np.ndarray]) -> None:
-    leaves = jax.tree.leaves(ours)
-    assert len(leaves) == len(reference)
-    for mine, theirs in zip(leaves, reference, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=2e-3, atol=2e-4 * max(1.0, np.abs(theirs).max()))
-
-
-def test_critic_loss_and_gradient(apart: SacState) -> None:
-    batch = random_batch()
-    noise = drawn_noise(apart.actor, batch.next_x, KEY)
-    next_action, log_prob = squashed(*gaussian(apart.actor, plain(batch.next_x)), noise)
-    twins = twin_values(apart.target, plain(batch.next_x), next_action)
-    assert 0 < np.argmin(twins, axis=0).mean() < 1  # each of the twins is the smaller one somewhere
-    y = batch.reward + 0.9 * (1 - batch.done) * (twins.min(axis=0) - 0.3 * log_prob)
+@parts_of_the_reward
+def test_critic_loss_and_gradient(parts: int) -> None:
+    sac, state, batch = apart(parts)
+    y = target_values(state, batch, KEY)
+    assert len(y) == sac.heads == (1 if parts == 1 else parts + 1)
 
     def reference(critic: MLP) -> float:
         q = twin_values(critic, plain(batch.x), plain(batch.action))
-        return 0.5 * ((q[0] - y) ** 2).mean() + 0.5 * ((q[1] - y) ** 2).mean()
+        return sum(0.5 * ((q[head, k] - y[head]) ** 2).mean() for head in range(len(y)) for k in range(2))
 
-    (loss, info), gradient = jax.jit(jax.value_and_grad(SMALL.critic_loss, has_aux=True))(apart.critic, apart, batch, KEY)
-    assert float(loss) == pytest.approx(reference(apart.critic), rel=1e-4)
-    assert float(info["target_q"]) == pytest.approx(y.mean(), rel=1e-3)
-    assert_same_gradient(gradient, differences(reference, apart.critic))
+    def loss_of(critic: MLP, rest: tuple[Any, Any, Any]) -> Any:
+        actor, target, log_alpha = rest
+        whole = SacState(actor, critic, target, log_alpha, state.actor_opt, state.critic_opt, state.alpha_opt)
+        return sac.critic_loss(critic, whole, batch, KEY)
+
+    run = fast(jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True))
+    (loss, info), (gradient, constant) = run(state.critic, (state.actor, state.target, state.log_alpha))
+    assert float(loss) == pytest.approx(reference(state.critic), rel=1e-4)
+    assert float(info["target_q"]) == pytest.approx(y.sum(axis=0).mean(), rel=1e-3)
+    both = twin_values(state.critic, plain(batch.x), plain(batch.action))
+    assert float(info["q"]) == pytest.approx(both.sum(axis=0).mean(), rel=1e-3)
+    assert_same_gradient(gradient, differences(reference, state.critic))
+    assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(constant))  # targets are not learned from
 
 
-def test_actor_loss_and_gradient(apart: SacState) -> None:
-    x = random_batch(1).x
-    noise = drawn_noise(apart.actor, x, KEY)
+@parts_of_the_reward
+def test_actor_loss_and_gradient(parts: int) -> None:
+    sac, state, batch = apart(parts)
+    x = plain(batch.x)
+    noise = drawn_noise(state.actor, batch.x, KEY)
 
     def reference(actor: Any) -> float:
-        action, log_prob = squashed(*gaussian(actor, plain(x)), noise)
-        return float((0.3 * log_prob - twin_values(apart.critic, plain(x), action).min(axis=0)).mean())
+        action, log_prob = squashed(*gaussian(actor, x), noise)
+        q = sum(twins.min(axis=0) for twins in twin_values(state.critic, x, action))
+        return float((0.3 * log_prob - q).mean())
 
-    run = jax.jit(jax.value_and_grad(SMALL.actor_loss, has_aux=True))
-    (loss, info), gradient = run(apart.actor, apart.critic, apart.log_alpha, x, KEY)
-    assert float(loss) == pytest.approx(reference(apart.actor), rel=1e-3)
-    _, log_prob = squashed(*gaussian(apart.actor, plain(x)), noise)
-    assert float(info["entropy"]) == pytest.approx(-log_prob.mean(), rel=1e-3)
-    assert_same_gradient(gradient, differences(reference, apart.actor))
-
-
-def test_critic_target_has_no_gradient(apart: SacState) -> None:
-    batch = random_batch()
-
-    def loss(parts: tuple[Any, Any, Any]) -> jax.Array:
-        actor, target, log_alpha = parts
-        moved = SacState(actor, apart.critic, target, log_alpha, apart.actor_opt, apart.critic_opt, apart.alpha_opt)
-        return SMALL.critic_loss(apart.critic, moved, batch, KEY)[0]
-
-    gradient = jax.jit(jax.grad(loss))((apart.actor, apart.target, apart.log_alpha))
-    assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(gradient))
+    run = fast(jax.value_and_grad(sac.actor_loss, has_aux=True))
+    (loss, info), gradient = run(state.actor, state.critic, state.log_alpha, batch.x, KEY)
+    assert float(loss) == pytest.approx(reference(state.actor), rel=1e-3)
+    action, log_prob = squashed(*gaussian(state.actor, x), noise)
+    assert float(info["entropy"]) == pytest.approx(-log_prob.mean(), abs=2e-3)  # tanh hides digits of the noise
+    assert_same_gradient(gradient, differences(reference, state.actor))
+    twins = twin_values(state.critic, x, action)
+    joint = twins.sum(axis=0).min(axis=0) - twins.min(axis=1).sum(axis=0)  # the minimum of the sum, one twin for all heads
+    assert (np.abs(joint).max() > 0.1) == (parts > 1)
 
 
 def test_critics_start_with_xavier_normal_weights_and_as_their_own_targets() -> None:
-    state = jax.jit(dataclasses.replace(BASE, inputs=50, hidden=200).init)(KEY)
-    for ours, target in zip(jax.tree.leaves(state.critic), jax.tree.leaves(state.target), strict=True):
-        np.testing.assert_array_equal(ours, target)
-    first = plain(state.critic.weights[0])
-    assert first.std() == pytest.approx(math.sqrt(2 / (51 + 200)), rel=0.03)
-    assert np.abs(first).max() > math.sqrt(6 / (51 + 200))  # outside what Xavier's uniform can give
-    assert (first[0] != first[1]).all()
+    """Every head as a single one would: its scale is that of one output, and no two heads are equal."""
+    single = dataclasses.replace(BASE, inputs=50, hidden=200)
+    several = dataclasses.replace(single, parts=4)
+    one, five = fast(lambda: (single.init(KEY), several.init(KEY)))()
+    for state in (one, five):
+        for ours, target in zip(jax.tree.leaves(state.critic), jax.tree.leaves(state.target), strict=True):
+            np.testing.assert_array_equal(ours, target)
+        first = plain(state.critic.weights[0])
+        assert first.std() == pytest.approx(math.sqrt(2 / (51 + 200)), rel=0.03)
+        assert np.abs(first).max() > math.sqrt(6 / (51 + 200))  # outside what Xavier's uniform can give
+        assert (first[0] != first[1]).all()
+        assert all((np.asarray(bias) == 0).all() for bias in state.critic.biases)
+    assert one.critic.weights[-1].shape == (2, 200, 1)
+    heads = plain(five.critic.weights[-1])
+    assert heads.shape == (2, 200, 5)
+    assert five.critic.biases[-1].shape == (2, 5)
+    columns = heads.transpose(0, 2, 1).reshape(10, 200)
+    np.testing.assert_allclose(columns.std(axis=1), math.sqrt(2 / (200 + 1)), rtol=0.2)
+    assert np.abs(np.corrcoef(columns) - np.eye(10)).max() < 0.3
 
 
 # --- one update -------------------------------------------------------------------------------------------------------
 
 
-def adam_start(old: Any, gradient: Any, rate: float) -> np.ndarray:
-    """Adam's first step: its bias-corrected moments are the gradient and its square."""
-    return plain(old) - rate * plain(gradient) / (np.abs(plain(gradient)) + 1e-8)
-
-
-def assert_first_step(new: Any, old: Any, gradient: Any, rate: float) -> None:
-    for a, b, g in zip(*(jax.tree.leaves(t) for t in (new, old, gradient)), strict=True):
-        clear = np.abs(plain(g)) > 1e-5  # below, the two compiled gradients differ in their last bits
-        np.testing.assert_allclose(plain(a)[clear], adam_start(b, g, rate)[clear], atol=1e-5)
-
-
-def test_one_update_step_by_step(apart: SacState) -> None:
+@parts_of_the_reward
+def test_one_update_step_by_step(parts: int) -> None:
     """Critic first, actor against the new critic with the old temperature, then temperature, then Polyak."""
-    sac, batch = dataclasses.replace(SMALL, learning_rate=0.01), random_batch()
-    new, info = jax.jit(sac.update)(apart, batch, KEY)
+    sac, state, batch = apart(parts)
+    sac = dataclasses.replace(sac, learning_rate=0.01)
+    new, info = fast(sac.update)(state, batch, KEY)
 
-    def expected(state: SacState, new_critic: MLP) -> Any:
+    def expected(new_critic: MLP) -> Any:
         k_critic, k_actor = jax.random.split(KEY)
         critic, _ = jax.grad(sac.critic_loss, has_aux=True)(state.critic, state, batch, k_critic)
         actor = jax.grad(sac.actor_loss, has_aux=True)
         return critic, *(actor(state.actor, q, state.log_alpha, batch.x, k_actor)[0] for q in (new_critic, state.critic))
 
-    critic_gradient, actor_gradient, stale = jax.jit(expected)(apart, new.critic)
-    assert_first_step(new.critic, apart.critic, critic_gradient, 0.01)
-    assert_first_step(new.actor, apart.actor, actor_gradient, 0.01)
+    critic_gradient, actor_gradient, stale = fast(expected)(new.critic)
+    assert_first_adam_step(new.critic, state.critic, critic_gradient, 0.01)
+    assert_first_adam_step(new.actor, state.actor, actor_gradient, 0.01)
     assert not np.allclose(stale.heads.weights[0], actor_gradient.heads.weights[0], rtol=1e-3, atol=1e-5)
-    for fresh, old, critic in zip(*(jax.tree.leaves(t) for t in (new.target, apart.target, new.critic)), strict=True):
+    for fresh, old, critic in zip(*(jax.tree.leaves(t) for t in (new.target, state.target, new.critic)), strict=True):
         np.testing.assert_allclose(fresh, 0.95 * plain(old) + 0.05 * plain(critic), rtol=1e-6, atol=1e-7)
-    assert float(new.log_alpha) == float(apart.log_alpha)  # alpha is fixed here
+    assert float(new.log_alpha) == float(state.log_alpha)  # alpha is fixed here
     assert float(info["alpha"]) == pytest.approx(0.3, rel=1e-6)
 
 
-def test_alpha_rises_when_the_policy_is_not_random_enough(apart: SacState) -> None:
+def test_alpha_rises_when_the_policy_is_not_random_enough() -> None:
     """The target is per action dimension; Adam's first step is the whole rate, against the sign of H - |A| target."""
+    _, state, batch = apart(1)
 
-    @jax.jit
     def step(target: jax.Array) -> tuple[SacState, dict[str, jax.Array]]:
         sac = dataclasses.replace(SMALL, adaptive_alpha=True, target_entropy=target, learning_rate=0.01)
-        return sac.update(apart, random_batch(), KEY)
+        return sac.update(state, batch, KEY)
 
-    entropy = float(step(jnp.float32(0.0))[1]["entropy"])
+    run = fast(step)
+    entropy = float(run(np.float32(0.0))[1]["entropy"])
     for shift, direction in [(0.05, 1.0), (-0.05, -1.0)]:
-        new, info = step(jnp.float32(entropy / 2 + shift))  # two action dimensions
+        new, info = run(np.float32(entropy / 2 + shift))  # two action dimensions
         assert float(new.log_alpha) == pytest.approx(math.log(0.3) + direction * 0.01, abs=1e-5)
         assert float(info["alpha"]) == pytest.approx(math.exp(float(new.log_alpha)), rel=1e-6)
 
@@ -237,80 +215,136 @@ def test_alpha_rises_when_the_policy_is_not_random_enough(apart: SacState) -> No
 # --- problems with known answers --------------------------------------------------------------------------------------
 
 
-def trained(sac: Sac, batch: Any, steps: int) -> tuple[SacState, dict[str, jax.Array]]:
-    """`steps` updates in one scan; `batch` makes one from a key. Infos are returned step by step."""
+class Problem(NamedTuple):
+    """What can differ between problems that are solved side by side in one compiled call."""
 
-    def one(state: SacState, key: jax.Array) -> tuple[SacState, dict[str, jax.Array]]:
-        k_batch, k_update = jax.random.split(key)
-        return sac.update(state, batch(k_batch), k_update)
-
-    k_init, k_steps = jax.random.split(KEY)
-    return jax.lax.scan(one, sac.init(k_init), jax.random.split(k_steps, steps))
+    discount: float
+    alpha: float
+    batches: SacBatch  # [STEPS, B, ..]
+    target_entropy: float = 0.0  # where alpha adapts to it
 
 
-def q_of(state: SacState, x: float, actions: np.ndarray) -> np.ndarray:
-    """Both critics' values, [2, len(actions)]."""
-    action = actions.astype(np.float32)[:, None]
-    return np.asarray(jax.jit(values)(state.critic, np.full_like(action, x), action))
+STEPS = 2500
+GRID = np.linspace(-0.9, 0.9, 7).astype(np.float32)[:, None]
 
 
-GRID = np.linspace(-0.9, 0.9, 7)
+def solved(parts: int, *problems: Problem, adaptive: bool = False) -> tuple[list[SacState], dict[str, np.ndarray]]:
+    """The state that each problem's updates end with, and what they log, [problems, STEPS]."""
+
+    def solve(problem: Problem) -> Any:
+        numbers = {"discount": problem.discount, "alpha_init": problem.alpha, "target_entropy": problem.target_entropy}
+        sac = dataclasses.replace(BASE, parts=parts, adaptive_alpha=adaptive, **numbers)
+        start, keys = sac.init(KEY), jax.random.split(KEY, STEPS)
+        return jax.lax.scan(lambda state, step: sac.update(state, *step), start, (problem.batches, keys))
+
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves).astype(np.float32), *problems)
+    states, infos = jax.tree.map(np.asarray, fast(jax.vmap(solve), level=1)(stacked))
+    return [jax.tree.map(lambda leaf, n=n: leaf[n], states) for n in range(len(problems))], infos
 
 
-def chain(key: jax.Array) -> SacBatch:
-    """State 0 pays 1 and leads to state 1, which pays 2 and ends; states 2 and 3 pay 1 for ever, and once."""
-    kind = jnp.tile(jnp.arange(4), 16)
-    x = kind[:, None].astype(jnp.float32)
-    reward = jnp.where(kind == 1, 2.0, 1.0)
-    next_x = jnp.where(kind == 0, 1, kind)[:, None].astype(jnp.float32)
-    done = ((kind == 1) | (kind == 3)).astype(jnp.float32)
-    return SacBatch(x, jax.random.uniform(key, x.shape, minval=-1.0, maxval=1.0), reward, next_x, done)
+def uniform_actions() -> np.ndarray:
+    return np.random.default_rng(0).uniform(-1, 1, (STEPS, 64, 1))
 
 
-def test_values_of_a_chain_a_loop_and_an_end() -> None:
+def repeated(values: Any) -> np.ndarray:
+    """The same for every step."""
+    return np.broadcast_to(values, (STEPS, *np.shape(values)))
+
+
+def chain(*rewards: tuple[float, ...]) -> SacBatch:
+    """State 0 leads to state 1, which ends; state 2 leads to itself for ever, and state 3 to itself, once.
+
+    `rewards` has, part by part, what each state pays. Actions do nothing.
+    """
+    state = np.tile(np.arange(4), 16)
+    next_state = np.where(state == 0, 1, state)
+    reward = np.array(rewards).T[state]
+    x, next_x = repeated(state[:, None]), repeated(next_state[:, None])
+    return SacBatch(x, uniform_actions(), repeated(reward), next_x, repeated((state == 1) | (state == 3)))
+
+
+def bandit(*peaks: float) -> SacBatch:
+    """One step, and from each of n parts a reward of -(a - peak)^2 / n: in all a parabola around the mean of the peaks."""
+    action = uniform_actions()
+    ones = np.ones_like(action)
+    return SacBatch(ones, action, -((action - np.array(peaks)) ** 2) / len(peaks), ones, ones[..., 0])
+
+
+def q_of(state: SacState, x: float) -> np.ndarray:
+    """The critics' values for several actions, [heads, 2, actions]."""
+    return twin_values(state.critic, np.full(GRID.shape, x), plain(GRID))
+
+
+def entropy_of(state: SacState, x: float) -> float:
+    """The entropy of pi(. | x), by quadrature over the noise."""
+    noise, weights = np.polynomial.hermite_e.hermegauss(60)
+    mean, std = gaussian(state.actor, np.array([[x]]))
+    return float(-(squashed(mean, std, noise[:, None])[1] * weights).sum() / weights.sum())
+
+
+@pytest.fixture(scope="module")
+def single() -> list[SacState]:
+    """With one part: the chain without entropy, the chain with it, the bandit."""
+    pays = (1.0, 2.0, 1.0, 1.0)
+    return solved(1, Problem(0.8, 1e-8, chain(pays)), Problem(0.9, 0.5, chain(pays)), Problem(0.9, 0.02, bandit(0.3)))[0]
+
+
+@pytest.fixture(scope="module")
+def decomposed() -> list[SacState]:
+    """The same with two parts that add up to the rewards above: the chain with entropy, the bandit."""
+    pays = ((2.0, -1.0, 0.5, 3.0), (-1.0, 3.0, 0.5, -2.0))
+    return solved(2, Problem(0.9, 0.5, chain(*pays)), Problem(0.9, 0.02, bandit(0.8, -0.2)))[0]
+
+
+def test_values_of_a_chain_a_loop_and_an_end(single: list[SacState]) -> None:
     """The loop bootstraps; the same step with done = 1, the time limit, is worth its reward alone."""
-    state, _ = jax.jit(lambda: trained(dataclasses.replace(BASE, discount=0.8), chain, 1500))()
     for x, value in [(0, 1 + 0.8 * 2), (1, 2.0), (2, 1 / (1 - 0.8)), (3, 1.0)]:
-        np.testing.assert_allclose(q_of(state, x, GRID), value, rtol=0.05, err_msg=f"state {x}")
+        np.testing.assert_allclose(q_of(single[0], x), value, rtol=0.05, err_msg=f"state {x}")
 
 
-def test_entropy_is_part_of_the_value() -> None:
+def test_entropy_is_part_of_the_value(single: list[SacState]) -> None:
     """Rewards do not depend on the action, so the policy becomes as random as it can and the value gains alpha H."""
-    alpha = 0.5
-    state, infos = jax.jit(lambda: trained(dataclasses.replace(BASE, alpha_init=alpha), chain, 1500))()
-    entropy = np.asarray(infos["entropy"])[-300:].mean()
-    assert 0.55 < entropy < math.log(2) + 0.02  # nothing on (-1, 1) has more entropy than the uniform distribution
-    np.testing.assert_allclose(q_of(state, 1, GRID), 2.0, rtol=0.05)  # the end has no entropy after it
-    np.testing.assert_allclose(q_of(state, 0, GRID), 1 + 0.9 * (2.0 + alpha * entropy), rtol=0.05)
+    state = single[1]
+    entropy = [entropy_of(state, x) for x in range(4)]
+    assert 0.55 < min(entropy) < max(entropy) < math.log(2)  # nothing on (-1, 1) has more than the uniform distribution
+    np.testing.assert_allclose(q_of(state, 1), 2.0, rtol=0.05)  # the end has no entropy after it
+    np.testing.assert_allclose(q_of(state, 0), 1 + 0.9 * (2.0 + 0.5 * entropy[1]), rtol=0.05)
+    np.testing.assert_allclose(q_of(state, 2), (1 + 0.9 * 0.5 * entropy[2]) / (1 - 0.9), rtol=0.05)
 
 
-def bandit(key: jax.Array) -> SacBatch:
-    """One step, reward -(a - 0.3)^2."""
-    action = jax.random.uniform(key, (64, 1), minval=-1.0, maxval=1.0)
-    x = jnp.ones((64, 1))
-    return SacBatch(x, action, -((action[:, 0] - 0.3) ** 2), x, jnp.ones(64))
+def test_each_head_has_its_own_value_and_the_last_one_the_entropy(
+    single: list[SacState], decomposed: list[SacState]
+) -> None:
+    """Ends are those of each sample; and the heads add up to what one head learns from the whole reward."""
+    state = decomposed[0]
+    entropy = [entropy_of(state, x) for x in range(4)]
+    assert 0.55 < min(entropy) < max(entropy) < math.log(2)
+    first, second = (2 + 0.9 * -1, -1.0, 0.5 / (1 - 0.9), 3.0), (-1 + 0.9 * 3, 3.0, 0.5 / (1 - 0.9), -2.0)
+    bonus = (0.9 * 0.5 * entropy[1], 0.0, 0.9 * 0.5 * entropy[2] / (1 - 0.9), 0.0)
+    for x in range(4):
+        q = q_of(state, x)
+        for head, value in enumerate((first[x], second[x], bonus[x])):
+            np.testing.assert_allclose(q[head], value, rtol=0.05, atol=0.1, err_msg=f"state {x}, head {head}")
+        np.testing.assert_allclose(q.sum(axis=0), q_of(single[1], x)[0], rtol=0.05, atol=0.1, err_msg=f"state {x}")
 
 
-def actions_of(state: SacState) -> tuple[float, np.ndarray]:
-    mode, sampled = jax.jit(lambda a, x: (a.mode(x), a.sample(x, KEY)[0]))(state.actor, np.ones((4000, 1), np.float32))
-    return float(mode[0, 0]), plain(sampled)
+@pytest.mark.parametrize("heads", ["single", "decomposed"])
+def test_policy_finds_the_best_action_with_the_soft_optimum_around_it(heads: str, request: pytest.FixtureRequest) -> None:
+    """pi ~ exp(-(a - 0.3)^2 / alpha) is a Gaussian of variance alpha / 2, far from the edges.
 
-
-def test_policy_finds_the_best_action_with_the_soft_optimum_around_it() -> None:
-    """pi ~ exp(-(a - 0.3)^2 / alpha) is a Gaussian of variance alpha / 2, far from the edges."""
-    alpha = 0.02
-    state, _ = jax.jit(lambda: trained(dataclasses.replace(BASE, alpha_init=alpha), bandit, 2500))()
-    mode, sampled = actions_of(state)
-    assert mode == pytest.approx(0.3, abs=0.05)
-    assert sampled.mean() == pytest.approx(0.3, abs=0.05)
-    assert sampled.std() == pytest.approx(math.sqrt(alpha / 2), rel=0.2)
+    So it is when no head has its peak there: the actor climbs their sum.
+    """
+    state = request.getfixturevalue(heads)[-1]
+    mean, std = gaussian(state.actor, np.ones((1, 1)))
+    action, _ = squashed(mean, std, np.random.default_rng(0).normal(size=(4000, 1)))
+    assert np.tanh(mean) == pytest.approx(0.3, abs=0.05)
+    assert action.mean() == pytest.approx(0.3, abs=0.05)
+    assert action.std() == pytest.approx(math.sqrt(0.02 / 2), rel=0.2)
 
 
 def test_adaptive_alpha_reaches_the_target_entropy() -> None:
     targets = np.array([-0.5, -1.5], np.float32)
-    sac = dataclasses.replace(BASE, alpha_init=0.1, adaptive_alpha=True)
-    run = jax.jit(jax.vmap(lambda target: trained(dataclasses.replace(sac, target_entropy=target), bandit, 2500)[1]))
-    infos = jax.tree.map(np.asarray, run(targets))
+    _, infos = solved(1, *(Problem(0.9, 0.1, bandit(0.3), target) for target in targets), adaptive=True)
     assert (infos["entropy"][:, 0] > 0).all()  # it starts elsewhere
     np.testing.assert_allclose(infos["entropy"][:, -300:].mean(axis=1), targets, atol=0.1)
     # The entropy of a Gaussian decides its variance, and the soft optimum then the temperature.

@@ -1,0 +1,68 @@
+"""What float64 references share: networks by hand, finite differences, Adam's first step, and a jit that compiles fast."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def fast(function: Callable[..., Any], level: int = 0) -> Callable[..., Any]:
+    """jit with less optimisation, which takes longer than a tiny program runs; level 1 is for trainings."""
+    options = {"xla_backend_optimization_level": level, "xla_llvm_disable_expensive_passes": True}
+    return jax.jit(function, compiler_options=options)
+
+
+def plain(x: Any) -> np.ndarray:
+    return np.asarray(x, np.float64)
+
+
+def random_like(init: Callable[..., Any], seed: int = 0, scale: float = 0.5) -> Any:
+    """Random numbers in the shapes of what `init(key)` makes: biases start at zero, where a forgotten one goes unseen."""
+    rng = np.random.default_rng(seed)
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    return jax.tree.map(lambda leaf: (scale * rng.normal(size=leaf.shape)).astype(np.float32), shapes)
+
+
+def relu(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, 0.0)
+
+
+def forward(x: np.ndarray, weights: Sequence[Any], biases: Sequence[Any], activation: Any = relu) -> np.ndarray:
+    """A multilayer perceptron with a linear last layer."""
+    for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+        x = activation(x @ plain(weight) + plain(bias))
+    return x @ plain(weights[-1]) + plain(biases[-1])
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+
+def differences(function: Callable[[Any], float], tree: Any, step: float = 1e-6) -> Any:
+    """Central finite differences of a scalar function of a pytree, at its values in float64."""
+    leaves, structure = jax.tree.flatten(jax.tree.map(plain, tree))
+    gradients = [np.zeros_like(leaf) for leaf in leaves]
+    for leaf, gradient in zip(leaves, gradients, strict=True):
+        for place in np.ndindex(leaf.shape):
+            old, ends = leaf[place], []
+            for moved in (old + step, old - step):
+                leaf[place] = moved
+                ends.append(function(jax.tree.unflatten(structure, leaves)))
+            leaf[place] = old
+            gradient[place] = (ends[0] - ends[1]) / (2 * step)
+    return jax.tree.unflatten(structure, gradients)
+
+
+def assert_same_gradient(ours: Any, expected: Any) -> None:
+    assert jax.tree.structure(ours) == jax.tree.structure(expected)
+    for mine, theirs in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=2e-3, atol=2e-4 * max(1.0, np.abs(theirs).max()))
+
+
+def assert_first_adam_step(new: Any, old: Any, gradient: Any, rate: float) -> None:
+    """Adam's bias-corrected moments are at first the gradient and its square."""
+    for a, b, g in zip(*(jax.tree.leaves(t) for t in (new, old, gradient)), strict=True):
+        clear = np.abs(plain(g)) > 1e-5  # below, two compiled gradients differ in their last bits
+        step = rate * plain(g) / (np.abs(plain(g)) + 1e-8)
+        np.testing.assert_allclose(plain(a)[clear], (plain(b) - step)[clear], atol=1e-5)
