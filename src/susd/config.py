@@ -22,7 +22,7 @@ def option(
     return field(default=default, metadata={"help": text, "choices": choices, "low": low, "high": high})
 
 
-def _check(spec: dataclasses.Field[Any], value: Any) -> None:
+def check_option(spec: dataclasses.Field[Any], value: Any) -> None:
     """Refuse a value of the wrong type or outside its limits, in the words of the command line."""
     flag, rule = _flag(spec.name), spec.metadata
     kind = dict if spec.default is dataclasses.MISSING else type(spec.default)
@@ -110,7 +110,7 @@ class Config:
 
     def __post_init__(self) -> None:
         for spec in dataclasses.fields(self):
-            _check(spec, getattr(self, spec.name))
+            check_option(spec, getattr(self, spec.name))
         if self.seed + self.seeds - 1 > MAX_SEED:
             raise UserError(f"--seed is {self.seed} and --seeds {self.seeds}; the last seed must be at most {MAX_SEED}")
         values = self.to_json()
@@ -214,7 +214,7 @@ def configure(env: str, preset: str = "quick", **changes: Any) -> Config:
     for name, value in changes.items():
         if name not in specs:
             raise UserError(f"option {name!r} is unknown; options are {', '.join(sorted(specs))}")
-        _check(specs[name], value)
+        check_option(specs[name], value)
     card = METHODS[changes.get("method", "susd")]
     values = {name: _default(spec) for name, spec in specs.items()} | dict(card.paper) | dict(card.own.get(env, {}))
     values |= PRESETS[preset]["*"] | PRESETS[preset].get(env, {})
