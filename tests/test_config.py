@@ -77,7 +77,9 @@ def test_whole_numbers_are_whole() -> None:
 @pytest.mark.parametrize("spec", CHOICES, ids=name_of)
 def test_choices(spec: Any) -> None:
     for choice in spec.metadata["choices"]:
-        Config(**{spec.name: choice})
+        method = {"distance": "csd", "features": "dusdi"}.get(spec.name, "susd")
+        options = {"method": method, "preset": "paper", spec.name: choice}
+        assert getattr(configure("gunner", **options), spec.name) == choice
     message = refusal(**{spec.name: "other"})
     assert message == f"{flag(spec.name)} is 'other'; choose one of {', '.join(spec.metadata['choices'])}"
 
@@ -173,8 +175,8 @@ def test_unknown_names() -> None:
         configure("gunner", "slow")
     with pytest.raises(UserError, match=r"option 'hiden' is unknown; options are .*hidden"):
         configure("gunner", hiden=3)
-    with pytest.raises(UserError, match=r"method 'metro' is unknown; choose one of .*susd"):
-        build_learner(configure("gunner", method="metro"), make("gunner").spec)
+    with pytest.raises(UserError, match=r"--method is 'metro'; choose one of susd, .*metra, .*dusdi"):
+        configure("gunner", method="metro")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -185,12 +187,12 @@ def test_json_round_trip(env: str, preset: str) -> None:
 
 
 def test_json_of_another_version() -> None:
-    values = Config().to_json()
-    with pytest.raises(UserError, match=re.escape("unknown ['warmth'], missing []")):
-        Config.from_json({**values, "warmth": 1})
-    del values["tau"]
-    with pytest.raises(UserError, match=re.escape("unknown [], missing ['tau']")):
-        Config.from_json(values)
+    values = configure("gunner", "paper").to_json()
+    with pytest.raises(UserError, match="not of this version of susd: it does not know warmth, width$"):
+        Config.from_json({**values, "width": 1, "warmth": 1})
+    younger = ("embedding", "weight_scope", "distance", "disentangle", "features", "critic")
+    old = {name: value for name, value in values.items() if name not in younger}
+    assert Config.from_json(old) == configure("gunner", "paper")  # what is younger than the run has its default
     with pytest.raises(UserError, match="--epochs is 0"):
         Config.from_json({**Config().to_json(), "epochs": 0})
 
@@ -198,21 +200,23 @@ def test_json_of_another_version() -> None:
 # --- what is built from it --------------------------------------------------------------------------------------------
 
 
-def test_options_reach_the_learner() -> None:
+@pytest.mark.parametrize("weight", ["mean", "none"])
+def test_options_reach_the_learner(weight: str) -> None:
     """Numbers that occur nowhere else, so that two swapped options are seen."""
+    density: dict[str, Any] = {"min_std": 0.017, "density_hidden": 29, "weight_scope": "state"}
     config = configure(
         "gunner",
         skill_dim=3,
         prior="gaussian",
-        constraint="per_factor",
-        weight="none",
+        constraint="joint",
+        weight=weight,
         share_agent="all",
+        critic="decomposed",
+        **(density if weight != "none" else {}),
         lambda_init=11.0,
         slack=0.013,
-        min_std=0.017,
         hidden=19,
         phi_hidden=23,
-        density_hidden=29,
         layers=3,
         actor_activation="tanh",
         head_scale=0.67,
@@ -235,18 +239,19 @@ def test_options_reach_the_learner() -> None:
     assert method.factorization == spec.factorization
     assert (method.skills.prior, method.skills.parts, method.skills.dim) == ("gaussian", 3, 3)
     assert method.share_agent == spec.factorization.names[1:]
-    same = ("constraint", "weight", "phi_hidden", "density_hidden", "layers", "min_std", "precision")
+    same = ("constraint", "weight", "weight_scope", "phi_hidden", "density_hidden", "layers", "min_std", "precision")
     same += ("lambda_init", "slack", "learning_rate", "dual_learning_rate")
     assert {name: getattr(method, name) for name in same} == {name: getattr(config, name) for name in same}
     same = ("hidden", "layers", "precision", "head_scale", "learning_rate", "discount", "tau", "alpha_init")
     same += ("adaptive_alpha", "target_entropy")
     assert {name: getattr(sac, name) for name in same} == {name: getattr(config, name) for name in same}
-    assert (sac.activation, sac.inputs, sac.actions) == ("tanh", 18 + 9, 6)
+    assert (sac.activation, sac.inputs, sac.actions, sac.parts) == ("tanh", 18 + 9, 6, 3)
     assert (learner.batch_size, learner.reward_scale, learner.normalise_reward) == (61, 0.59, False)
 
 
 @pytest.mark.parametrize(
-    ("prior", "scale"), [("sphere", math.sqrt(3 * 2)), ("factor_sphere", math.sqrt(2)), ("gaussian", 1.0)]
+    ("prior", "scale"),
+    [("sphere", math.sqrt(3 * 2)), ("factor_sphere", math.sqrt(2)), ("gaussian", 1.0), ("one_hot", 1.0)],
 )
 def test_skills_are_scaled_to_unit_variance_on_request(prior: str, scale: float) -> None:
     spec = make("gunner").spec

@@ -118,15 +118,30 @@ def test_control_of_a_skill_in_one_part() -> None:
     assert result.shape == (1, 2)
     assert result[0, 0] > 0.8
     assert result[0, 1] == 0.0
-    assert "ratio" not in control.summarise(TwoPoints().spec, Control(result, result))
+    summary = control.summarise(TwoPoints().spec, Control(result, result, np.array([0.5, 0.0])))
+    assert "ratio" not in summary
+    assert summary["spread"] == {"a": 0.5, "b": 0.0}
+
+
+def test_spread_is_the_distance_between_two_unrelated_skills() -> None:
+    """Two directions of a, drawn each by itself, lie apart by 4 / pi of a step in the mean after one step; b never moves."""
+    whole = SkillSpace("sphere", 1, 2)
+    push = jax.jit(
+        lambda: control.control_matrix(
+            TwoPoints(), lambda obs, z, key: jnp.concatenate([z, 0.0 * z], -1), whole, KEY, steps=4, pairs=4096
+        )
+    )
+    spread = np.asarray(push().spread)
+    np.testing.assert_allclose(spread[0], STEP * 4 / np.pi * np.mean([1, 2, 3, 4]), rtol=0.03)
+    assert spread[1] == 0.0
 
 
 def test_control_summary() -> None:
-    summary = control.summarise(
-        TwoPoints().spec, Control(np.array([[2.0, 0.5], [0.3, 4.0]]), np.array([[1.0, 0.5], [0.5, 1.0]]))
-    )
+    matrices = np.array([[2.0, 0.5], [0.3, 4.0]]), np.array([[1.0, 0.5], [0.5, 1.0]])
+    summary = control.summarise(TwoPoints().spec, Control(*matrices, np.array([7.0, 0.25])))
     assert summary["factors"] == ["a", "b"]
     assert summary["matrix"] == [[2.0, 0.5], [0.3, 4.0]]
+    assert summary["spread"] == {"a": 7.0, "b": 0.25}
     assert (summary["diagonal"], summary["off_diagonal"]) == (3.0, 0.4)
     assert summary["ratio"] == pytest.approx(7.5)
     assert summary["balanced_ratio"] == pytest.approx(2.0)
@@ -200,7 +215,7 @@ def lengths(space: SkillSpace, skills: jax.Array) -> np.ndarray:
     return np.linalg.norm(np.asarray(skills if space.prior == "sphere" else space.split(skills)), axis=-1)
 
 
-@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("prior", [prior for prior in PRIORS if prior != "one_hot"])
 @pytest.mark.parametrize(("parts", "dim"), [(3, 2), (1, 6), (6, 1)])
 def test_skills_lie_in_their_space(prior: str, parts: int, dim: int) -> None:
     space = SkillSpace(prior, parts, dim)
@@ -212,6 +227,18 @@ def test_skills_lie_in_their_space(prior: str, parts: int, dim: int) -> None:
     np.testing.assert_allclose(np.asarray(skills).mean(axis=0), 0.0, atol=0.06)
     assert space.split(skills).shape == (4096, parts, dim)
     np.testing.assert_array_equal(space.split(skills)[:, -1], skills[:, -dim:])
+
+
+@pytest.mark.parametrize(("parts", "dim"), [(3, 2), (1, 6), (2, 5)])
+def test_choices_are_one_of_k_and_equally_likely(parts: int, dim: int) -> None:
+    space = SkillSpace("one_hot", parts, dim)
+    skills = np.asarray(space.sample(KEY, 4096))
+    chosen = np.asarray(space.split(skills))
+    assert set(np.unique(skills)) == {0.0, 1.0}
+    assert (chosen.sum(axis=-1) == 1.0).all()
+    np.testing.assert_allclose(chosen.mean(axis=0), 1 / dim, atol=4 * np.sqrt(0.25 / 4096))
+    assert space.input_scale == 1.0
+    assert len(np.unique(skills, axis=0)) == dim**parts
 
 
 @pytest.mark.parametrize("prior", PRIORS)
@@ -231,15 +258,18 @@ def test_vary_changes_one_part_alone(prior: str) -> None:
     changed = jax.jit(space.vary)(jax.random.key(1), skills, 1)
     old, new = np.asarray(space.split(skills)), np.asarray(space.split(changed))
     assert new[:, [0, 2]].tobytes() == old[:, [0, 2]].tobytes()
-    assert (new[:, 1] != old[:, 1]).all()
+    other = (new[:, 1] != old[:, 1]).any(axis=-1)
+    assert 0.2 < other.mean() < 0.8 if prior == "one_hot" else other.all()  # one choice of two is drawn again half the time
     if prior != "gaussian":
         np.testing.assert_allclose(lengths(space, changed), 1.0, rtol=1e-5)
 
 
 def test_skill_space_errors_say_what_is_wrong() -> None:
-    with pytest.raises(UserError, match=r"'cube' is unknown; choose one of sphere, gaussian, factor_sphere"):
+    with pytest.raises(UserError, match=r"'cube' is unknown; choose one of sphere, factor_sphere, gaussian, one_hot"):
         SkillSpace("cube", 2, 2)
     with pytest.raises(UserError, match="at least one part and one dimension, not 0 x 2"):
         SkillSpace("sphere", 0, 2)
     with pytest.raises(UserError, match="not 2 x 0"):
         SkillSpace("sphere", 2, 0)
+    with pytest.raises(UserError, match="at least 2 values to choose from, not 1"):
+        SkillSpace("one_hot", 2, 1)
