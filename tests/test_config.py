@@ -188,7 +188,7 @@ def test_json_round_trip(env: str, preset: str) -> None:
 
 def test_json_of_another_version() -> None:
     values = configure("gunner", "paper").to_json()
-    with pytest.raises(UserError, match="not of this version of susd: it does not know warmth, width$"):
+    with pytest.raises(UserError, match=r"not of this version of susd: it does not know warmth, width$"):
         Config.from_json({**values, "width": 1, "warmth": 1})
     younger = ("embedding", "weight_scope", "distance", "disentangle", "features", "critic")
     old = {name: value for name, value in values.items() if name not in younger}

@@ -124,7 +124,7 @@ def test_control_of_a_skill_in_one_part() -> None:
 
 
 def test_spread_is_the_distance_between_two_unrelated_skills() -> None:
-    """Two directions of a, drawn each by itself, lie apart by 4 / pi of a step in the mean after one step; b never moves."""
+    """Two random directions are 4 / pi apart in the mean, and so are the courses of a after one step; b never moves."""
     whole = SkillSpace("sphere", 1, 2)
     push = jax.jit(
         lambda: control.control_matrix(
