@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from susd.config import Config
+from susd.config import Config, configure
 from susd.envs import ENVIRONMENTS
 from susd.errors import UserError
 
@@ -178,7 +178,9 @@ def _version_or_help(top: argparse.ArgumentParser) -> Any:
 def _train(options: argparse.Namespace) -> int:
     if options.env is None and not options.resume:
         raise UserError(f"name an environment: {', '.join(ENVIRONMENTS)}")
-    changes = _changes(options)  # before JAX is imported, so that a mistake is answered at once
+    changes = _changes(options)
+    if not options.resume:
+        configure(options.env, **changes)  # before JAX is imported, so that a mistake is answered at once
     from susd.loop import Interrupted, NonFiniteError, train
 
     try:
@@ -252,19 +254,19 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
+    config = configure(options.env, **_changes(options))
     from susd import bench
-    from susd.config import configure
 
-    result = bench.run(options.what, configure(options.env, **_changes(options)), options.seconds, options.worlds)
+    result = bench.run(options.what, config, options.seconds, options.worlds)
     print(json.dumps(result) if options.json else bench.table(result))
     return 0
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    config = configure(options.env, **_changes(options))
     from susd import doctor
-    from susd.config import configure
 
-    result = doctor.examine(configure(options.env, **_changes(options)))
+    result = doctor.examine(config)
     print(json.dumps(result) if options.json else doctor.table(result))
     return 0
 

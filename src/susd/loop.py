@@ -76,18 +76,19 @@ def train(
 def resumed_config(folder: RunFolder, env: str | Config | None, options: dict[str, Any]) -> Config:
     """The config a run was started with; a longer run is allowed, any other change is refused."""
     config = Config.from_json(folder.config)
+    known = config.to_json()  # with the defaults of options that are younger than the run
     if isinstance(env, Config):
         given = env.to_json()
     else:
         given = {**options, **({"env": env} if env else {})}
         if "env_options" in given:  # those that are not given stay as they are
-            given["env_options"] = {**folder.config["env_options"], **given["env_options"]}
+            given["env_options"] = {**known["env_options"], **given["env_options"]}
     for name, value in given.items():
-        if name not in ("epochs", "keep", "checkpoint_every", "eval_every") and folder.config.get(name) != value:
+        if name not in ("epochs", "keep", "checkpoint_every", "eval_every") and known.get(name) != value:
             raise UserError(
-                f"{folder.path} was started with {name} = {folder.config.get(name)!r}; it cannot be resumed with {value!r}"
+                f"{folder.path} was started with {name} = {known.get(name)!r}; it cannot be resumed with {value!r}"
             )
-    return dataclasses.replace(config, **{k: v for k, v in given.items() if folder.config.get(k) != v})
+    return dataclasses.replace(config, **{k: v for k, v in given.items() if known.get(k) != v})
 
 
 def _loop(

@@ -15,6 +15,7 @@ DUAL = frozenset({"lambda_init", "slack", "dual_learning_rate"})
 DENSITY = frozenset({"density_hidden", "min_std"})
 PER_FACTOR = frozenset({"constraint", "share_agent", "weight_scope", "critic"})  # what a single embedding has not
 SUSD_OPTIONS = frozenset({"embedding", "weight"}) | FACTORED | PER_FACTOR | DUAL | DENSITY
+FACTORS_NEEDED = SUSD_OPTIONS - {"embedding"}  # of variants that are none with one embedding of the state
 METHOD_OPTIONS = SUSD_OPTIONS | {"distance", "disentangle", "features"}
 
 
@@ -168,6 +169,7 @@ METHODS: dict[str, Card] = {
             "SUSD with one weight for all factors",
             {"weight_scope": "state"},
             weight="w = sqrt(1/S sum_d kappa_d) for every factor: the distance of CSD",
+            options=FACTORS_NEEDED,
         ),
         _variant(
             SUSD,
@@ -175,10 +177,17 @@ METHODS: dict[str, Card] = {
             "SUSD with one choice per factor",
             {"prior": "one_hot"},
             reward="sum_i w_i (delta_i[k] - 1/(D-1) sum_{j != k} delta_i[j]), delta_i = phi_i(s'^i) - phi_i(s^i)",
+            options=FACTORS_NEEDED,
             priors=("one_hot",),
             paper={"skill_dim": 5},
         ),
-        _variant(SUSD, "susd-q", "SUSD with one critic head per factor", {"critic": "decomposed"}),
+        _variant(
+            SUSD,
+            "susd-q",
+            "SUSD with one critic head per factor",
+            {"critic": "decomposed"},
+            options=FACTORS_NEEDED,
+        ),
         METRA,
         LSD,
         CSD,
