@@ -8,16 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from reference import fast
 from susd.collect import rollout
 from susd.config import configure
 from susd.envs.base import EnvSpec
 from susd.factors import Factorization
 from susd.learner import LearnerState
-from susd.methods.catalog import METHODS
+from susd.methods.catalog import METHODS, options_of
 from susd.program import Program
 
-# Compiling a whole training takes longer than running it: less optimised, it is ready in half the time.
-COMPILER = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+# What a probe depends on is written out, so that it does not move with the presets.
 SMALL: dict[str, Any] = {
     "episodes": 8,
     "gradient_steps": 25,
@@ -25,8 +25,23 @@ SMALL: dict[str, Any] = {
     "warmup": 160,
     "hidden": 32,
     "phi_hidden": 32,
+    "actor_activation": "relu",
+    "scale_skill": True,
+    "normalise_reward": True,
+    "discount": 0.85,
     "learning_rate": 3e-3,
+    "adaptive_alpha": True,
     "target_entropy": 0.3,  # actions near their ends are likely; uniform ones would have 0.69
+}
+OWN: dict[str, Any] = {
+    "lambda_init": 30.0,
+    "slack": 1e-3,
+    "dual_learning_rate": 1e-2,
+    "density_hidden": 32,
+    "min_std": 1e-3,
+    "constraint": "per_factor",
+    "weight": "mean",
+    "distance": "mean",
 }
 
 
@@ -69,29 +84,28 @@ class Trained:
     def encode(self, obs: np.ndarray) -> np.ndarray:
         """phi(s), [B, N * D]."""
         method = self.program.learner.method
-        return np.asarray(jax.jit(method.encode)(self.learner.params, jnp.asarray(obs, jnp.float32)))
+        return np.asarray(fast(method.encode)(self.learner.params, jnp.asarray(obs, jnp.float32)))
 
     def courses(self, skills: np.ndarray) -> np.ndarray:
         """Where each skill's mean actions lead, [T, W, S]."""
         program, key = self.program, jax.random.key(0)
 
-        @jax.jit
         def run(actor: Any, z: jax.Array) -> jax.Array:
             policy = program.policy(actor, sampled=False)
             return rollout(program.env, policy, z, program.horizon, key)[1].next_obs  # type: ignore[arg-type]
 
-        return np.asarray(run(self.learner.sac.actor, jnp.asarray(skills, jnp.float32)))
+        return np.asarray(fast(run)(self.learner.sac.actor, jnp.asarray(skills, jnp.float32)))
 
 
 def train(env: Box, method: str, epochs: int, seed: int = 0, **changes: Any) -> Trained:
     """All epochs of a small run in one compiled scan."""
     replay = SMALL["episodes"] * env.horizon * epochs
-    own = {"dual_learning_rate": 1e-2} if "dual_learning_rate" in METHODS[method].options else {}
+    own = {name: value for name, value in OWN.items() if name in options_of({"method": method, **METHODS[method].fixed})}
     config = configure("probe", **{**SMALL, **own, "method": method, "replay": replay, **changes})
     program = Program.build(config, env)
 
     def run(start: jax.Array) -> Any:
         return jax.lax.scan(program.epoch, program.init(start), jnp.arange(epochs))
 
-    state, infos = jax.jit(run, compiler_options=COMPILER)(jnp.int32(seed))
+    state, infos = fast(run)(jnp.int32(seed))
     return Trained(program, state.learner, jax.tree.map(np.asarray, infos))
