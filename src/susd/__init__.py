@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "train": "susd.loop",
     "load": "susd.agent",
+    "downstream": "susd.transfer",
     "Agent": "susd.agent",
     "configure": "susd.config",
     "Config": "susd.config",

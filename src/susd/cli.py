@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from susd.config import Config, configure
 from susd.envs import ENVIRONMENTS
 from susd.errors import UserError
+from susd.transfer import DownstreamConfig
 
 USER_ERROR, NON_FINITE, INTERRUPTED = 2, 3, 130
 _OWN_FLAGS = ("env", "env_options")
@@ -76,6 +77,24 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--steps", type=_whole, metavar="N", default=20_000, help="coverage: steps, a multiple of 200")
     command.add_argument("--json", action="store_true", help="print the JSON instead of a table")
     command.set_defaults(command=_evaluate)
+
+    command = commands.add_parser(
+        "downstream", help="learn a task over the skills of a run", usage="susd downstream RUN --task TASK [options]"
+    )
+    command.add_argument("run", nargs="?", type=Path, metavar="RUN", help="a trained run; none is needed with --flat")
+    command.add_argument("--out", type=Path, metavar="DIR", help="folder of the result; default: one below RUN/downstream")
+    command.add_argument("--force", action="store_true", help="replace a finished result")
+    command.add_argument("--quiet", action="store_true", help="no progress bar and no table")
+    command.add_argument("--json", action="store_true", help="print the result as JSON instead of a table")
+    for spec in dataclasses.fields(DownstreamConfig):
+        if spec.name != "run":
+            kind, text = type(spec.default), spec.metadata["help"]
+            text += f" ({' | '.join(spec.metadata['choices'])})" if spec.metadata["choices"] else ""
+            text += f" [{spec.default}]" if kind in (int, float) and "default" not in text else ""
+            given = {"action": "store_true"} if kind is bool else dict(zip(("type", "metavar"), _KINDS[kind], strict=True))
+            flag = "--" + spec.name.replace("_", "-")
+            command.add_argument(flag, default=argparse.SUPPRESS, help=text, required=spec.name == "task", **given)
+    command.set_defaults(command=_downstream)
 
     command = commands.add_parser("show", help="where a run stands")
     command.add_argument("run", type=Path, metavar="RUN")
@@ -231,6 +250,27 @@ def _evaluate(options: argparse.Namespace) -> int:
         print(json.dumps(result))
     else:
         print_evaluation(options.run, result)
+    return 0
+
+
+def _downstream(options: argparse.Namespace) -> int:
+    from susd.transfer import configure_downstream, folder_of, run_downstream, table
+
+    names = {spec.name for spec in dataclasses.fields(DownstreamConfig)} - {"run", "task"}
+    changes = {name: value for name, value in vars(options).items() if name in names}
+    config = configure_downstream(options.run, options.task, **changes)
+    place = options.out or folder_of(config)
+    from susd.loop import NonFiniteError
+
+    try:
+        result = run_downstream(config, place, options.force, options.quiet)
+    except NonFiniteError as error:
+        print(f"susd: {error}", file=sys.stderr)
+        return NON_FINITE
+    if options.json:
+        print(json.dumps(result))
+    else:
+        print(place if options.quiet else table(result, place))
     return 0
 
 

@@ -309,3 +309,34 @@ def _luminance(rgba: Any) -> float:
 def _need_planes(spec: EnvSpec) -> None:
     if not spec.planes:
         raise UserError(f"{spec.name} has no position that could be drawn")
+
+
+def task_curves(
+    path: Path,
+    episodes: Sequence[int],
+    curves: Mapping[int, Sequence[float]],
+    references: Mapping[str, float],
+    title: str,
+) -> Path:
+    """Return over training episodes, one line per seed, beside the scores of `bound`, `expert` and `do_nothing`."""
+    from matplotlib.ticker import MaxNLocator
+
+    styles = {"bound": ("-", "bound"), "expert": ("--", "scripted expert"), "do_nothing": (":", "do nothing")}
+    with _drawing(path, WIDTH, 3.4) as figure:
+        axes = figure.add_subplot()
+        for name, score in references.items():
+            style, label = styles[name]
+            axes.axhline(score, color=INK, linestyle=style, linewidth=1.2, label=f"{label} {score:.1f}")
+        for order, (seed, scores) in enumerate(curves.items()):
+            marked = (len(scores) * order // (10 * len(curves)), max(1, len(scores) // 10))
+            marker, colour = MARKERS[order % len(MARKERS)], PALETTE[order % len(PALETTE)]
+            label = f"seed {seed}, last {scores[-1]:.1f}"
+            axes.plot(episodes, scores, color=colour, marker=marker, markevery=marked, markersize=4, label=label)
+        axes.set(xlabel="training episodes", ylabel="discounted return")
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.margins(x=0.02, y=0.06)
+        axes.spines[["top", "right"]].set_visible(False)
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles[:15], labels[:15], loc="outside right upper")  # twelve seeds at most
+        axes.set_title(title)
+    return path
