@@ -1,6 +1,7 @@
 """A hook of mkdocs: fills the tables of options and the help texts from the code, so that they cannot drift.
 
-`<!-- options -->` becomes the tables of all options, `<!-- help train -->` the help text of `susd train`.
+`<!-- options -->` becomes the tables of all options, `<!-- methods -->` the table of the methods, and `<!-- help train -->` the
+help text of `susd train`.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ from unittest import mock
 from susd.cli import parser
 from susd.config import PRESETS, Config, configure
 from susd.envs import ENVIRONMENTS
+from susd.methods.catalog import METHODS
 
 HEADINGS = {  # the option that begins a group -> the group's heading
     "env": "What is run",
@@ -28,7 +30,7 @@ COLUMNS = ("option", "`paper`", "`quick`", "meaning")
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs with the text of every page."""
-    markdown = markdown.replace("<!-- options -->", options())
+    markdown = markdown.replace("<!-- options -->", options()).replace("<!-- methods -->", methods())
     return re.sub(r"<!-- help ?(\w*) -->", lambda found: help_text(found[1]), markdown)
 
 
@@ -45,6 +47,15 @@ def options() -> str:
             values[1] = f"**{values[1]}**"
         lines.append(_row([f"`{_flag(spec.name)}`", *values, _meaning(spec)]))
     return "\n".join(lines)
+
+
+def methods() -> str:
+    """Every method that is not a variant, from its card."""
+    columns = ("method", "objective", "constraint", "weight", "reward of the policy", "skills")
+    cards = [card for card in METHODS.values() if not card.base]
+    texts = [(card.objective, card.constraint, card.weight, card.reward, card.prior) for card in cards]
+    rows = [_row([f"[{card.name}]({card.name}.md)", *text]) for card, text in zip(cards, texts, strict=True)]
+    return "\n".join([_row(columns), _row(["---"] * len(columns)), *rows])
 
 
 def deviations() -> set[str]:
