@@ -1,9 +1,11 @@
-"""Tiny worlds whose answer is known, and a whole training in them as one compiled call."""
+"""Tiny worlds whose answer is known, and trainings of a method or of the whole learner in one compiled call."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,9 +15,13 @@ from susd.collect import rollout
 from susd.config import configure
 from susd.envs.base import EnvSpec
 from susd.factors import Factorization
-from susd.learner import LearnerState
+from susd.learner import Learner, LearnerState
+from susd.methods.base import Method
 from susd.methods.catalog import METHODS, options_of
 from susd.program import Program
+from susd.replay import Transition
+from susd.sac import SacBatch, descend
+from susd.skills import SkillSpace
 
 # What a probe depends on is written out, so that it does not move with the presets.
 SMALL: dict[str, Any] = {
@@ -45,6 +51,69 @@ OWN: dict[str, Any] = {
 }
 
 
+def random_batch(skills: SkillSpace, obs_size: int, seed: int = 0, size: int = 14) -> Transition:
+    """Transitions that mean nothing, with steps of about the size of the state."""
+    rng = np.random.default_rng(seed)
+    obs, step = rng.normal(size=(2, size, obs_size))
+    skill = np.asarray(skills.project(jnp.asarray(rng.normal(size=(size, skills.size)), jnp.float32)))
+    action, done = rng.uniform(-1, 1, (size, 2)), rng.integers(0, 2, size)
+    return Transition(*(np.asarray(x, np.float32) for x in (obs, action, obs + 0.7 * step, skill, done)))
+
+
+# --- one update ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """In the place of SAC: keeps the batch it is given."""
+
+    parts: int = 1
+
+    def init(self, key: jax.Array) -> None:
+        return None
+
+    def update(self, state: Any, batch: SacBatch, key: jax.Array) -> tuple[SacBatch, dict[str, jax.Array]]:
+        return batch, {}
+
+
+def updated(
+    method: Method, params: Any, batch: Transition, parts: int = 1, **options: Any
+) -> tuple[LearnerState, dict[str, jax.Array]]:
+    """The first update of a learner with these parameters; its field `sac` is what SAC was given."""
+    settings = {"reward_scale": 1.0, "normalise_reward": False, "skill_input_scale": 1.0, **options}
+    learner = Learner(method, Recorder(parts), len(batch.done), **settings)  # type: ignore[arg-type]
+
+    def run(params: Any, batch: Transition) -> Any:
+        start = learner.init(jax.random.key(0))
+        new = (params, method.optimizer().init(params), method.init_stats(params))
+        start = eqx.tree_at(lambda s: (s.params, s.opt, s.stats), start, new, is_leaf=lambda x: x is None)
+        return learner.update(start, batch, jax.random.key(1))
+
+    return fast(run)(params, batch)
+
+
+def fit(method: Any, sample: Callable[[jax.Array], Transition], steps: int, seed: int = 0) -> tuple[Any, Any, Any]:
+    """Gradient steps of the method alone on batches made by `sample(key)`: parameters, statistics, infos [steps]."""
+    optimizer = method.optimizer()
+
+    def one(carry: Any, key: jax.Array) -> Any:
+        params, opt, stats = carry
+        grad, (stats, _, info) = jax.grad(method.loss, has_aux=True)(params, stats, sample(key), key)
+        params, opt = descend(optimizer, grad, opt, params)
+        return (params, opt, stats), info
+
+    def run(key: jax.Array) -> Any:
+        params = method.init(key)
+        start = (params, optimizer.init(params), method.init_stats(params))
+        return jax.lax.scan(one, start, jax.random.split(key, steps))
+
+    (params, _, stats), infos = fast(run)(jax.random.key(seed))
+    return params, stats, jax.tree.map(np.asarray, infos)
+
+
+# --- worlds -------------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Box:
     """A point in a box: s_d moves by speed_d a_d, up to walls at +-limit_d. It starts in the middle; one factor each."""
@@ -71,6 +140,9 @@ class Box:
 
     def render(self, state: jax.Array, size: int = 400) -> np.ndarray:
         raise NotImplementedError
+
+
+LINE = Box((0.1,), (1.0,))  # ten steps from the middle to a wall
 
 
 @dataclass(frozen=True)
