@@ -142,11 +142,12 @@ BUILDERS: dict[str, Callable[[Config, EnvSpec], Method]] = {
 
 def _sharing(text: str, factorization: Factorization) -> tuple[str, ...]:
     others = factorization.names[1:]
+    if text and not others:
+        raise UserError(f"--share-agent is {text!r}, but there is only one factor")
     names = others if text == "all" else tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if name not in others:
-            choices = f"choose among {', '.join(others)}, or all" if others else "there is only one factor"
-            raise UserError(f"--share-agent names {name!r}; {choices}")
+            raise UserError(f"--share-agent names {name!r}; choose among {', '.join(others)}, or all")
     return names
 
 

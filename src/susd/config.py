@@ -148,11 +148,11 @@ def check_method(values: dict[str, Any], given: Iterable[str]) -> None:
     for name, value in card.fixed.items():
         if values[name] != value:
             raise UserError(f"{_flag(name)} is {values[name]!r}, but {card.name} is {card.base} with {value!r}")
-        if name in METHOD_OPTIONS - options_of(values):
-            raise UserError(f"{card.name} is {card.base} with {_flag(name)} {value}, but {_missing(name, values)}")
     for name in sorted(set(given) & METHOD_OPTIONS - options_of(values)):
         where = f"methods with it: {having(name)}" if name not in card.options else _missing(name, values)
         raise UserError(f"{_flag(name)} is {values[name]!r}, but it does nothing in {card.name}; {where}")
+    for name in sorted(set(card.fixed) & METHOD_OPTIONS - options_of(values)):
+        raise UserError(f"{card.name} is {card.base} with {_flag(name)} {values[name]}, but {_missing(name, values)}")
     if values["prior"] not in card.priors:
         others = ", ".join(c.name for c in METHODS.values() if values["prior"] in c.priors)
         raise UserError(
