@@ -1,10 +1,15 @@
-"""What float64 references share: networks by hand, finite differences, Adam's first step, and a jit that compiles fast."""
+"""What tests of methods share: networks by hand in float64, finite differences, Adam's first step, short trainings."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
+
+from susd.collect import episodes
+from susd.envs.base import Environment
+from susd.learner import Learner, LearnerState
+from susd.replay import Transition
 
 
 def fast(function: Callable[..., Any], level: int = 0) -> Callable[..., Any]:
@@ -66,3 +71,48 @@ def assert_first_adam_step(new: Any, old: Any, gradient: Any, rate: float) -> No
         clear = np.abs(plain(g)) > 1e-5  # below, two compiled gradients differ in their last bits
         step = rate * plain(g) / (np.abs(plain(g)) + 1e-8)
         np.testing.assert_allclose(plain(a)[clear], (plain(b) - step)[clear], atol=1e-5)
+
+
+def unlearned(learner: Learner, params: Any) -> LearnerState:
+    """A learner with these parameters before its first step: Adam and the running means start from zeros."""
+    shapes = jax.eval_shape(learner.init, jax.random.key(0))
+    zero = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    return LearnerState(params, zero.opt, zero.stats, zero.reward_square, zero.sac)
+
+
+def practised(learner: Learner, env: Environment, steps: int, horizon: int, key: jax.Array) -> tuple[LearnerState, Any]:
+    """`steps` updates, each on fresh episodes of the policy of the time: what a loss logs is about states it never saw."""
+
+    def one(state: LearnerState, step_key: jax.Array) -> tuple[LearnerState, Any]:
+        k_skills, k_run, k_update = jax.random.split(step_key, 3)
+
+        def policy(obs: jax.Array, skill: jax.Array, k: jax.Array) -> jax.Array:
+            return state.sac.actor.sample(learner.policy_input(obs, skill), k)[0]
+
+        skills = learner.method.skills.sample(k_skills, learner.batch_size // horizon)
+        return learner.update(state, episodes(env, policy, skills, horizon, k_run, terminal=True), k_update)
+
+    k_init, k_steps = jax.random.split(key)
+    return jax.lax.scan(one, learner.init(k_init), jax.random.split(k_steps, steps))
+
+
+class Recorder:
+    """In the place of SAC: keeps the batch it is given."""
+
+    def __init__(self, parts: int = 1) -> None:
+        self.parts = parts
+
+    def init(self, key: jax.Array) -> None:
+        return None
+
+    def update(self, state: Any, batch: Any, key: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
+        return batch, {}
+
+
+def random_transitions(skills: Any, obs_size: int, size: int = 14, seed: int = 0) -> Transition:
+    """Transitions that no world made, with skills of the space."""
+    rng = np.random.default_rng(seed)
+    obs, next_obs = rng.normal(size=(2, size, obs_size))
+    skill = skills.project(np.asarray(rng.normal(size=(size, skills.size)), np.float32))
+    action, done = rng.uniform(-1, 1, (size, 2)), rng.integers(0, 2, size)
+    return Transition(*(np.asarray(x, np.float32) for x in (obs, action, next_obs, skill, done)))
