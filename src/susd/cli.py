@@ -72,9 +72,10 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("evaluate", help="measure a trained run; writes JSON and a figure into its folder")
     command.add_argument("run", type=Path, metavar="RUN")
-    command.add_argument("what", choices=("coverage", "control"), metavar="WHAT", help="coverage or control")
+    evaluations = ("coverage", "control", "decoding", "completions")
+    command.add_argument("what", choices=evaluations, metavar="WHAT", help=", ".join(evaluations))
     command.add_argument("--seed", type=_whole, metavar="N", default=0, help="seed of the evaluation's skills")
-    command.add_argument("--steps", type=_whole, metavar="N", default=20_000, help="coverage: steps, a multiple of 200")
+    command.add_argument("--steps", type=_whole, metavar="N", help="coverage, decoding: steps, a multiple of 200")
     command.add_argument("--json", action="store_true", help="print the JSON instead of a table")
     command.set_defaults(command=_evaluate)
 

@@ -224,6 +224,46 @@ def control_matrix(
     return path
 
 
+def decoding_errors(path: Path, result: Mapping[str, Any]) -> Path:
+    """Bars of the error of every factor, one hatch per way of reading, beside what the mean state would score."""
+    labels = list(result)
+    names = list(result[labels[0]]["per_factor"])
+    with _drawing(path, WIDTH, 3.2) as figure:
+        axes = figure.add_subplot()
+        width = 0.8 / len(labels)
+        for index, label in enumerate(labels):
+            places = np.arange(len(names)) + (index - (len(labels) - 1) / 2) * width
+            errors = [result[label]["per_factor"][name] for name in names]
+            bars = axes.bar(
+                places, errors, width, color=PALETTE[index], hatch=("", "//", "..")[index % 3], edgecolor="white"
+            )
+            bars.set_label(f"{label.replace('phi', 'embedding')}, {result[label]['inputs']} numbers")
+        axes.set_xticks(range(len(names)), [_words(name) for name in names], rotation=0 if len(names) <= 5 else 45)
+        axes.set_ylabel("mean squared error")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend()
+        figure.suptitle("What can be read of every factor (lower is better)")
+    return path
+
+
+def completions(path: Path, result: Mapping[str, Any]) -> Path:
+    """Steps in which random skills complete each task: the mean, and every repetition as a point."""
+    tasks = list(result)
+    with _drawing(path, WIDTH, 0.5 * len(tasks) + 1.4) as figure:
+        axes = figure.add_subplot()
+        axes.barh(range(len(tasks)), [result[task]["mean"] for task in tasks], 0.6, color="#c5dcec")
+        for row, task in enumerate(tasks):
+            counts = result[task]["counts"]
+            axes.scatter(counts, np.full(len(counts), row), s=18, color=INK, zorder=3)
+        axes.set_yticks(range(len(tasks)), tasks)
+        axes.invert_yaxis()
+        axes.set_xlim(left=0)
+        axes.set_xlabel(f"steps of {result[tasks[0]]['of']:,}")
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.suptitle("Tasks that random skills complete (bar: mean, points: repetitions)")
+    return path
+
+
 def learning_curves(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     """One small panel per known metric that the rows have, one line per seed."""
     from matplotlib.ticker import MaxNLocator

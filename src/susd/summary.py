@@ -19,7 +19,7 @@ def report(run: Path, quiet: bool = False) -> None:
     folder = RunFolder.open(run)
     if not quiet:
         print("evaluating and drawing ..", file=sys.stderr, flush=True)
-    results = [evaluate(run, what) for what in ("coverage", "control")]
+    results = [evaluate(run, "coverage", steps=20_000), evaluate(run, "control")]
     paths = pictures(run)
     if quiet:
         print(run)
@@ -33,10 +33,7 @@ def report(run: Path, quiet: bool = False) -> None:
 
 def print_evaluation(run: Path, result: dict[str, Any]) -> None:
     """One evaluation as a table."""
-    if result["evaluation"] == "coverage":
-        _print_coverage(result)
-    else:
-        _print_control(result)
+    _PRINTERS[result["evaluation"]](result)
     print(f"  {run / 'evaluation' / (result['evaluation'] + '.json')}")
 
 
@@ -81,6 +78,42 @@ def _print_control(result: dict[str, Any]) -> None:
     spreads: Rows = [tuple(f"{x:.2f}" for x in of_seed["spread"].values()) for of_seed in result["results"]]
     names = tuple(result["results"][0]["spread"])
     _print_table("Spread: distance of a factor between two unrelated skills, in its own units", names, spreads, seeds)
+
+
+def _print_decoding(result: dict[str, Any]) -> None:
+    rows: Rows = []
+    seeds: list[str] = []
+    for of_seed in result["results"]:
+        for label, numbers in of_seed.items():
+            if label not in ("seed", "epoch"):
+                errors = (numbers["error"], numbers["error_of_the_mean"], *numbers["per_factor"].values())
+                rows.append((label, str(numbers["inputs"]), str(numbers["hidden"]), *(f"{error:.4f}" for error in errors)))
+                seeds.append(str(of_seed["seed"]))
+    names = result["results"][0]["phi"]["per_factor"]
+    columns = ("read from", "numbers", "hidden", "error", "of the mean", *names)
+    _print_table(
+        "Decoding: mean squared error of every factor, read from the embedding, on unseen courses", columns, rows, seeds
+    )
+
+
+def _print_completions(result: dict[str, Any]) -> None:
+    rows: Rows = []
+    seeds: list[str] = []
+    for of_seed in result["results"]:
+        for task, numbers in of_seed.items():
+            if task not in ("seed", "epoch"):
+                rows.append((task, f"{numbers['mean']:.1f}", f"{numbers['std']:.1f}", str(numbers["of"])))
+                seeds.append(str(of_seed["seed"]))
+    columns = ("task", "steps completed", "std", "of")
+    _print_table("Completions: steps in which random skills happen to do a task; 8 repetitions", columns, rows, seeds)
+
+
+_PRINTERS = {
+    "coverage": _print_coverage,
+    "control": _print_control,
+    "decoding": _print_decoding,
+    "completions": _print_completions,
+}
 
 
 def show(run: Path) -> dict[str, Any]:

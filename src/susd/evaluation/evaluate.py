@@ -1,8 +1,9 @@
-"""`susd evaluate RUN coverage|control`: measure a trained run, write JSON and figures into its folder."""
+"""`susd evaluate RUN WHAT`: measure a trained run, write JSON and a figure into its folder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,15 @@ from susd.agent import Agent, load_all
 from susd.collect import Policy, rollout
 from susd.envs.base import Environment
 from susd.errors import UserError
-from susd.evaluation import control, coverage
+from susd.evaluation import completions, control, coverage, decoding
 from susd.machine import use_compilation_cache
 from susd.runlog import RunFolder, write_json
+from susd.tasks import TASKS, make_task
 
 Result = dict[str, Any]
+Draw = Callable[[Path], Any]
+DEFAULT_STEPS = {"coverage": 100_000, "decoding": decoding.STEPS}  # the evaluations that take a number of steps
+EVALUATIONS = ("coverage", "control", "decoding", "completions")
 MAX_STEPS = 2_000_000  # a hundred times the paper's; all observations are in memory together
 
 
@@ -49,14 +54,19 @@ def check_steps(steps: int) -> None:
 
 
 def evaluate_coverage(agent: Agent, seed: int = 0, steps: int = coverage.STEPS) -> tuple[Result, dict[str, np.ndarray]]:
-    """Coverage of sampled and of mean actions beside the untrained policy and random actions; also visits per cell."""
+    """Coverage of sampled and of mean actions beside the untrained policy and random actions; also visits per cell.
+
+    The numbers are of the first 20,000 steps, as in the paper; a longer run has those of all its steps under `longer`.
+    """
     env, program = functional(agent), agent.program
     check_steps(steps)
     trained, untrained = agent.learner.sac.actor, untrained_actor(agent)
+    first = min(steps, coverage.STEPS)
+    chunks = [first] * (steps // first) + [steps % first] * (steps % first > 0)
 
     def run(policy: Callable[[Any], Policy]) -> Callable[..., jax.Array]:  # weights are arguments: compiled only once
         skills = program.learner.method.skills
-        return jax.jit(lambda actor, key: coverage.trajectories(env, policy(actor), skills, key, steps))
+        return jax.jit(lambda actor, key, n: coverage.trajectories(env, policy(actor), skills, key, n), static_argnums=2)
 
     mean, sampled = run(lambda actor: program.policy(actor, sampled=False)), run(program.policy)
     random = run(lambda _: random_actions(env.spec.action_size))
@@ -67,12 +77,15 @@ def evaluate_coverage(agent: Agent, seed: int = 0, steps: int = coverage.STEPS) 
         "untrained, sampled actions": (sampled, untrained),
         "random actions": (random, None),
     }
+    keys = [jax.random.key(seed), *(jax.random.fold_in(jax.random.key(seed), i) for i in range(1, len(chunks)))]
     result: Result = {}
     grids: dict[str, np.ndarray] = {}
     for label, (function, actor) in courses.items():
-        obs = function(actor, jax.random.key(seed))
-        grids[label] = np.asarray(coverage.grid(env.spec, obs))
-        result[label] = coverage.summarise(env.spec, np.asarray(obs))
+        parts = [np.asarray(function(actor, key, size)) for key, size in zip(keys, chunks, strict=True)]
+        grids[label] = np.asarray(coverage.grid(env.spec, jnp.asarray(parts[0])))
+        result[label] = coverage.summarise(env.spec, parts[0])
+        if len(parts) > 1:
+            result[label]["longer"] = coverage.summarise(env.spec, np.concatenate(parts, axis=1))
     return result, grids
 
 
@@ -88,31 +101,87 @@ def evaluate_control(agent: Agent, seed: int = 0, pairs: int = control.PAIRS) ->
     return control.summarise(env.spec, measured), np.asarray(measured.matrix)
 
 
-def evaluate(run: str | Path, what: str, seed: int = 0, steps: int = coverage.STEPS) -> Result:
+def evaluate_decoding(agent: Agent, seed: int = 0, steps: int = decoding.STEPS, epochs: int = decoding.EPOCHS) -> Result:
+    """Error of reading every factor from phi(s), and from a random projection of phi(s) to two numbers as a control.
+
+    DIAYN and DUSDi have no phi; what their discriminators say of a state takes its place.
+    """
+    env, program = functional(agent), agent.program
+    check_steps(steps)
+    if steps < 10 * coverage.PERIOD:
+        raise UserError(f"--steps is {steps}; decoding needs at least {10 * coverage.PERIOD}, ten courses to split")
+    skills, method = program.learner.method.skills, program.learner.method
+
+    def run(actor: Any, params: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        obs = coverage.trajectories(env, program.policy(actor), skills, key, steps)
+        code = method.encode(params, obs.reshape(-1, obs.shape[-1]))
+        return jnp.swapaxes(obs, 0, 1), jnp.swapaxes(code.reshape(*obs.shape[:2], -1), 0, 1)
+
+    obs, code = map(np.asarray, jax.jit(run)(agent.learner.sac.actor, agent.learner.params, jax.random.key(seed)))
+    sizes = decoding.HIDDEN.get(env.spec.name, decoding.OTHER_HIDDEN)
+    decode = partial(decoding.decode, obs=obs, factors=env.spec.factorization, sizes=sizes, seed=seed, epochs=epochs)
+    result: Result = {"phi": decode(code)}
+    if code.shape[-1] > 2:
+        projection = np.random.default_rng(seed).normal(size=(code.shape[-1], 2)) / code.shape[-1] ** 0.5
+        result["random projection to 2"] = decode(code @ projection)
+    return result
+
+
+def evaluate_completions(agent: Agent, seed: int = 0) -> Result:
+    """Steps of 10,000 in which random skills, with sampled actions, happen to complete each task of the environment."""
+    env, program = functional(agent), agent.program
+    tasks = [make_task(name, env) for name, entry in TASKS.items() if entry.env == env.spec.name]
+    tasks = [task for task in tasks if task.completable]
+    if not tasks:
+        raise UserError(f"{env.spec.name} has no task that random skills could complete")
+    keys = jax.random.split(jax.random.key(seed), completions.REPETITIONS)
+    skills = program.learner.method.skills
+
+    def run(actor: Any, task: Any) -> jax.Array:
+        return jax.lax.map(lambda key: completions.count(task, program.policy(actor), skills, key), keys)
+
+    counted = jax.jit(run, static_argnums=1)
+    return {task.name: completions.summarise(np.asarray(counted(agent.learner.sac.actor, task))) for task in tasks}
+
+
+def _measure(agent: Agent, what: str, seed: int, steps: int) -> tuple[Result, Draw]:
+    """One evaluation of one seed: its numbers, and what draws them."""
+    spec = agent.program.env.spec
+    if what == "coverage":
+        result, grids = evaluate_coverage(agent, seed, steps)
+        shown = {k: v for k, v in grids.items() if k.endswith("mean actions") or k == "random actions"}
+        return result, lambda path: figures.coverage_map(path, spec, shown)
+    if what == "control":
+        result, matrix = evaluate_control(agent, seed)
+        names = list(spec.factorization.names)
+        parts = names if len(matrix) == len(names) else [f"part {i + 1}" for i in range(len(matrix))]
+        return result, lambda path: figures.control_matrix(path, parts, names, matrix, result.get("ratio"))
+    if what == "decoding":
+        result = evaluate_decoding(agent, seed, steps)
+        return result, lambda path: figures.decoding_errors(path, result)
+    result = evaluate_completions(agent, seed)
+    return result, lambda path: figures.completions(path, result)
+
+
+def evaluate(run: str | Path, what: str, seed: int = 0, steps: int | None = None) -> Result:
     """Evaluate every seed of a run; writes RUN/evaluation/WHAT.json and RUN/figures/WHAT.png and returns the JSON."""
-    if what not in ("coverage", "control"):
-        raise UserError(f"evaluation {what!r} is unknown; choose one of coverage, control")
+    if what not in EVALUATIONS:
+        raise UserError(f"evaluation {what!r} is unknown; choose one of {', '.join(EVALUATIONS)}")
     if not 0 <= seed < 2**31:
         raise UserError(f"--seed is {seed}; it must be from 0 to {2**31 - 1}")
-    if what == "coverage":
+    if steps is not None and what not in DEFAULT_STEPS:
+        raise UserError(f"--steps is {steps}, but {what} has a fixed length; it works with {', '.join(DEFAULT_STEPS)}")
+    steps = DEFAULT_STEPS.get(what, 0) if steps is None else steps
+    if what in DEFAULT_STEPS:
         check_steps(steps)
     folder = RunFolder.open(Path(run))
     use_compilation_cache()
     agents = load_all(folder.path)
-    spec = agents[0].program.env.spec
     results: list[Result] = []
     for index, agent in enumerate(agents):
-        if what == "coverage":
-            result, grids = evaluate_coverage(agent, seed, steps)
-            shown = {k: v for k, v in grids.items() if k.endswith("mean actions") or k == "random actions"}
-            if index == 0:
-                figures.coverage_map(folder.figures / "coverage.png", spec, shown)
-        else:
-            result, matrix = evaluate_control(agent, seed)
-            if index == 0:
-                names = list(spec.factorization.names)
-                parts = names if len(matrix) == len(names) else [f"part {i + 1}" for i in range(len(matrix))]
-                figures.control_matrix(folder.figures / "control.png", parts, names, matrix, result.get("ratio"))
+        result, draw = _measure(agent, what, seed, steps)
+        if index == 0:
+            draw(folder.figures / f"{what}.png")
         results.append({"seed": agent.seed, "epoch": agent.epoch, **result})
     report = {
         "evaluation": what,

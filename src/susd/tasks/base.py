@@ -23,6 +23,7 @@ class Task(ABC):
 
     horizon: ClassVar[int]  # environment steps of one episode
     extra_size: ClassVar[int]  # how many numbers `extra` gives
+    completable: ClassVar[bool] = True  # a step with a reward above zero is a step in which the task is done
 
     @property
     @abstractmethod

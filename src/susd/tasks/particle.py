@@ -81,6 +81,7 @@ class FoodPoison(Task):
 
     horizon = 50
     extra_size = AGENTS + 1
+    completable = False  # it pays or costs in every step
 
     @property
     def bound(self) -> float:

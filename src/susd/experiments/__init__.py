@@ -1,0 +1,1 @@
+"""Suites of runs, the table of their results, statistics, and the report."""
