@@ -6,6 +6,7 @@ measurements taken during training, so that every number in README and docs can 
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,22 @@ def record(run: Path) -> dict[str, Any]:
     """Everything worth keeping of one finished run; evaluates it if that has not been done."""
     folder = RunFolder.open(run)
     newest = checkpoint.checkpoints(folder.checkpoints)[0]
-    result: dict[str, Any] = {"run": run.name, "config": folder.config, "meta": folder.meta}
+    meta = {**folder.meta, "command": _portable(folder.meta["command"])}
+    result: dict[str, Any] = {"run": run.name, "config": folder.config, "meta": meta}
     result |= checkpoint.inspect(newest)["meta"]
     for what in ("coverage", "control"):
         path = run / "evaluation" / f"{what}.json"
-        report = read_json(path) if path.exists() else evaluate(run, what)
+        report = read_json(path) if path.exists() else evaluate(run, what, steps=20_000 if what == "coverage" else None)
         result[what] = report["results"]
     rows = [row for row in folder.read_metrics() if "coverage_worst" in row]
     result["curve"] = [{name: row[name] for name in CURVES if name in row} for row in rows]
     return result
+
+
+def _portable(command: str) -> str:
+    """The command as anybody would type it, without the paths of the machine it ran on."""
+    _, *arguments = shlex.split(command)
+    return shlex.join(["susd", *(Path(word).name if word.startswith("/") else word for word in arguments)])
 
 
 if __name__ == "__main__":

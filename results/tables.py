@@ -107,7 +107,7 @@ def ablations() -> str:
 def speed() -> str:
     """The recorded benchmarks."""
     rows = []
-    for path in sorted((ROOT / "benchmarks" / "results").glob("*.json")):
+    for path in sorted((ROOT / "benchmarks" / "results").glob("[!m]*.json")):
         result = json.loads(path.read_text())
         names = {
             "env_steps_per_second": "environment steps/s",
@@ -123,7 +123,57 @@ def speed() -> str:
     return markdown(("benchmark", "quantity", "value"), rows)
 
 
-TABLES = {"quick": quick, "coverage": coverage, "ablations": ablations, "speed": speed}
+def methods(env: str) -> str:
+    """Every method of one world with every seed, and gradient steps per second from the benchmark in turns."""
+    rates = json.loads((ROOT / "benchmarks" / "results" / f"methods-{env}-quick.json").read_text())["methods"]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for run in [*load(f"quick-{env}"), *load(f"methods-{env}")]:
+        found.setdefault(run["config"]["method"] + _dimension(run["config"]), []).append(run)
+    rows = []
+    for name, runs in found.items():
+        runs.sort(key=lambda run: run["config"]["seed"])
+        spreads = [list(run["control"][0]["spread"].values()) for run in runs]
+        means = [sum(of_factor) / len(runs) for of_factor in zip(*spreads, strict=True)]
+        spread = " / ".join(f"{x:.2f}" for x in means) if len(means) < 5 else f"{min(means):.2f} to {max(means):.2f}"
+        ratios = [f"{run['control'][0]['ratio']:.1f}" for run in runs if "ratio" in run["control"][0]]
+        worst, average = (
+            " / ".join(cells(run, "trained, mean actions", which).removesuffix(" %") for run in runs)
+            for which in ("worst", "average")
+        )
+        coverage = (worst, average) if env == "multi_particle" else (worst,)
+        speed = f"{rates[runs[0]['config']['method']]['gradient_steps_per_second']:.0f}" if "(" not in name else "-"
+        rows.append((f"`{name}`", *coverage, " / ".join(ratios) or "one part", spread, speed))
+    covered = ("cells % of the worst agent", "of the average agent") if env == "multi_particle" else ("cells %",)
+    return markdown(("method", *covered, "control ratio", "spread", "gradient steps/s"), rows)
+
+
+def _dimension(config: dict[str, Any]) -> str:
+    """A remark where a run without factors has another skill dimension than the paper's 2."""
+    return (
+        f" (D = {config['skill_dim']})" if config["method"] in ("metra", "lsd", "csd") and config["skill_dim"] != 2 else ""
+    )
+
+
+def method_speed() -> str:
+    """Time and FLOPs of a gradient step of every method beside SUSD's, measured in turns."""
+    rows = []
+    for env, world in WORLDS.items():
+        path = ROOT / "benchmarks" / "results" / f"methods-{env}-quick.json"
+        for name, numbers in json.loads(path.read_text())["methods"].items():
+            ratios = (f"{numbers[key]:.2f}" for key in ("time_of_susd", "flops_of_susd"))
+            rows.append((world, f"`{name}`", f"{numbers['gradient_steps_per_second']:.0f}", *ratios))
+    return markdown(("world", "method", "gradient steps/s", "time of SUSD's step", "FLOPs of SUSD's step"), rows)
+
+
+TABLES = {
+    "quick": quick,
+    "coverage": coverage,
+    "ablations": ablations,
+    "speed": speed,
+    "methods_gunner": lambda: methods("gunner"),
+    "methods_multi_particle": lambda: methods("multi_particle"),
+    "method_speed": method_speed,
+}
 
 
 def fill(text: str) -> str:
