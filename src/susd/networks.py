@@ -164,15 +164,22 @@ def spectral_normalise(mlp: MLP, vectors: tuple[jax.Array, ...], iterations: int
     """
     weights, found = [], []
     for weight, vector in zip(mlp.weights, vectors, strict=True):
-        right, fixed = vector, jax.lax.stop_gradient(weight)
-        for _ in range(iterations):
-            left = fixed @ right
-            left = left / jnp.maximum(jnp.linalg.norm(left), 1e-12)
-            right = left @ fixed
-            right = right / jnp.maximum(jnp.linalg.norm(right), 1e-12)
+        left, right = _singular_vectors(jax.lax.stop_gradient(weight), vector, iterations)
         weights.append(weight / (left @ weight @ right))
         found.append(right)
     return MLP(tuple(weights), mlp.biases, mlp.activation, mlp.precision), tuple(found)
+
+
+def _singular_vectors(weight: jax.Array, right: jax.Array, iterations: int) -> tuple[jax.Array, jax.Array]:
+    """Left and right vector of the largest singular value, by power iterations from `right`."""
+
+    def one(_: jax.Array, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        left = weight @ pair[1]
+        left = left / jnp.maximum(jnp.linalg.norm(left), 1e-12)
+        right = left @ weight
+        return left, right / jnp.maximum(jnp.linalg.norm(right), 1e-12)
+
+    return jax.lax.fori_loop(0, iterations, one, (jnp.zeros(weight.shape[0]), right))
 
 
 class Density(eqx.Module):
