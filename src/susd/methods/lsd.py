@@ -15,7 +15,7 @@ from susd.replay import Transition
 from susd.skills import SkillSpace
 
 # Power iterations per step. Training brings the largest singular values together, where a single iteration loses its way
-# for a while: phi then stretched some steps by 1.25 (at the rate and width of `quick`), with 16 by less than 1.03.
+# for a while, and phi then stretches some steps by far more than the bound.
 ITERATIONS = 16
 
 
