@@ -1,7 +1,7 @@
 """A hook of mkdocs: fills the tables of options and the help texts from the code, so that they cannot drift.
 
-`<!-- options -->` becomes the tables of all options, `<!-- methods -->` the table of the methods, and `<!-- help train -->` the
-help text of `susd train`.
+`<!-- options -->` becomes the tables of all options, `<!-- methods -->` the table of the methods, `<!-- defaults -->` that
+of their presets, and `<!-- help train -->` the help text of `susd train`.
 """
 
 import contextlib
@@ -30,7 +30,8 @@ COLUMNS = ("option", "`paper`", "`quick`", "meaning")
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs with the text of every page."""
-    markdown = markdown.replace("<!-- options -->", options()).replace("<!-- methods -->", methods())
+    tables = {"options": options, "methods": methods, "defaults": defaults}
+    markdown = re.sub(rf"<!-- ({'|'.join(tables)}) -->", lambda found: tables[found[1]](), markdown)
     return re.sub(r"<!-- help ?(\w*) -->", lambda found: help_text(found[1]), markdown)
 
 
@@ -56,6 +57,29 @@ def methods() -> str:
     texts = [(card.objective, card.constraint, card.weight, card.reward, card.prior) for card in cards]
     rows = [_row([f"[{card.name}]({card.name}.md)", *text]) for card, text in zip(cards, texts, strict=True)]
     return "\n".join([_row(columns), _row(["---"] * len(columns)), *rows])
+
+
+def defaults() -> str:
+    """For every method, and in each preset, the options whose values are not those of SUSD."""
+    presets = ("paper", "quick")
+    lines = [_row(("method", *(f"`{preset}`" for preset in presets))), _row(["---"] * 3)]
+    for name, card in list(METHODS.items())[1:]:
+        lines.append(_row([f"[{name}]({card.code}.md)", *(_own(name, preset) for preset in presets)]))
+    return "\n".join(lines)
+
+
+def _own(method: str, preset: str) -> str:
+    """Where a method's values are not SUSD's, or SUSD has no such option."""
+    configs = {env: (configure(env, preset, method=method), configure(env, preset)) for env in ENVIRONMENTS}
+    cells = []
+    for name in (spec.name for spec in dataclasses.fields(Config) if spec.name != "method"):
+        values = {env: getattr(own, name) for env, (own, _) in configs.items() if own.has(name)}
+        susd = {env: getattr(config, name) if config.has(name) else None for env, (_, config) in configs.items()}
+        changed = {env: _text(value) for env, value in values.items() if value != susd[env]}
+        same = len(changed) == len(configs) and len(set(changed.values())) == 1
+        texts = set(changed.values()) if same else [f"{value} ({env})" for env, value in changed.items()]
+        cells += [f"`{name}` {text.replace('`', '')}" for text in texts]
+    return ", ".join(cells) or "as SUSD"
 
 
 def deviations() -> set[str]:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +81,82 @@ def test_every_metric_is_explained(workshop: Path) -> None:
     rows = [json.loads(line) for line in (workshop / "metrics.jsonl").read_text().splitlines()]
     written = {re.sub(r"^factor/[^/]+/", "factor/NAME/", name) for row in rows for name in row}
     assert {"phi_reward", "alpha", "coverage_worst", "control_ratio", "factor/NAME/weight"} <= written
-    page = (ROOT / "docs/methods/susd.md").read_text()
-    section = page[page.index("## Logged metrics") : page.index("### How to read them")]
-    explained = set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
-    assert explained == written
+    assert explained("index", "Metrics of all methods") | explained("susd", "Logged metrics") == written
+
+
+def explained(page: str, heading: str) -> set[str]:
+    """The keys in the tables of a section."""
+    section = (ROOT / f"docs/methods/{page}.md").read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
+
+
+def logged(**options: Any) -> set[str]:
+    """What an update of a method logs, found without running it."""
+    import jax
+    import jax.numpy as jnp
+
+    from susd.build import build_env, build_learner
+    from susd.config import configure
+    from susd.replay import Transition
+
+    config = configure("gunner", hidden=8, phi_hidden=8, **options)
+    spec = build_env(config).spec
+    learner = build_learner(config, spec)
+    sizes = spec.obs_size, spec.action_size, learner.method.skills.size, spec.obs_size
+    obs, action, skill, next_obs = (jnp.zeros((4, size)) for size in sizes)
+    batch = Transition(obs=obs, action=action, next_obs=next_obs, done=jnp.zeros(4), skill=skill)
+    key = jax.random.key(0)
+    info = jax.eval_shape(lambda: learner.update(learner.init(key), batch, key)[1])
+    return {re.sub(r"^factor/[^/]+/", "factor/NAME/", name) for name in info}
+
+
+@pytest.mark.parametrize("code", ["susd", "metra", "lsd", "csd", "diayn", "dusdi"])
+def test_every_metric_of_every_method_is_explained(code: str) -> None:
+    """Those of all methods once, the others on the page of the method, together with those of its variants."""
+    from susd.methods.catalog import METHODS
+
+    runs = [logged(method=card.name) for card in METHODS.values() if card.code == code]
+    own = explained(code, "Logged metrics")
+    shared = {"reward", "reward_rms", "critic_loss", "q", "target_q", "actor_loss", "entropy", "alpha"}
+    assert shared < explained("index", "Metrics of all methods")
+    assert all(shared < names for names in runs)
+    assert own
+    assert set().union(*runs) == own | shared
+    assert not own & shared
+
+
+def test_every_method_has_a_page_that_names_its_options() -> None:
+    from susd.methods.catalog import METHODS
+
+    listed = (ROOT / "docs/methods/index.md").read_text()
+    options = generator().options()  # which susd.md leaves to the page on presets
+    for card in METHODS.values():
+        page = (ROOT / f"docs/methods/{card.code}.md").read_text()
+        for option in card.options:
+            assert f"`--{option.replace('_', '-')}`" in page + options * (card.code == "susd"), f"{card.code}.md: {option}"
+        assert not card.base or f"| `{card.name}` |" in listed
+        for heading in ("Overview", "Equations", "Usage", "Logged metrics", "Implementation details"):
+            assert f"\n## {heading}\n" in page
+    assert {path.stem for path in (ROOT / "docs/methods").glob("*.md")} == {c.code for c in METHODS.values()} | {"index"}
+
+
+def test_the_tables_of_the_methods_are_filled_in() -> None:
+    from susd.methods.catalog import METHODS
+
+    page = generator().on_page_markdown((ROOT / "docs/methods/index.md").read_text())
+    assert "<!-- " not in page
+    for card in METHODS.values():
+        if not card.base:
+            assert " | ".join([f"| [{card.name}]({card.name}.md)", card.objective.replace("|", "\\|"), ""]) in page
+    rows = dict(
+        re.findall(r"^\| \[([\w-]+)\]\([a-z]+\.md\) \| (.*) \|$", page.partition("\n## Defaults\n")[2], re.MULTILINE)
+    )
+    assert list(rows) == list(METHODS)[1:]
+    assert rows["susd-w"] == "`weight` none | `weight` none"
+    assert rows["lsd"].startswith("as SUSD | `prior` sphere, ")
+    assert "`lambda_init` 30, `slack` 0.001 |" in rows["metra"]
+    assert "`alpha_init` 0.3 (multi_particle), `adaptive_alpha` no |" in rows["dusdi"]
+    assert rows["csd"].count("`distance`") == 2
 
 
 def test_host_environment_example(tmp_path: Path) -> None:
@@ -114,6 +187,7 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{page.name} links to {link}, which has no such heading"
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, those that are made from the code included."""
     text = re.sub(r"```.*?```", "", generator().on_page_markdown(page.read_text()), flags=re.DOTALL)
@@ -121,6 +195,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
 
 
+@cache
 def generator() -> Any:
     """docs/generate.py as a module."""
     spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
@@ -139,7 +214,9 @@ def test_make_targets_of_the_pages_exist() -> None:
 
 
 def test_commands_of_the_pages_are_understood() -> None:
-    from susd.cli import parser
+    from susd.build import build_env, build_learner
+    from susd.cli import _changes, _train, parser
+    from susd.config import configure
 
     lines = [
         line.partition("#")[0].strip().removeprefix("run=$(").removesuffix(")")
@@ -150,12 +227,15 @@ def test_commands_of_the_pages_are_understood() -> None:
     ]
     assert len(lines) > 20
     for line in lines:
-        parser().parse_args(line.split()[1:])  # a mistake raises SystemExit
+        options = parser().parse_args(line.split()[1:])  # a mistake raises SystemExit
+        if options.command is _train and not options.resume:
+            config = configure(options.env, **_changes(options))
+            build_learner(config, build_env(config).spec)
 
 
 def test_every_command_has_a_section() -> None:
     generate = generator()
-    listed = re.findall(r"^    (\w+)  ", generate.help_text("").partition("commands:")[2], re.MULTILINE)
+    listed = re.findall(r"^    (\w+)(?:  |$)", generate.help_text("").partition("commands:")[2], re.MULTILINE)
     assert "train" in listed
     page = (ROOT / "docs/commands.md").read_text()
     assert re.findall(r"^## susd (\w+)$", page, re.MULTILINE) == listed
