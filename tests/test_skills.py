@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from susd.errors import UserError
 from susd.skills import PRIORS, SkillSpace
 
 KEY = jax.random.key(7)
@@ -59,3 +60,36 @@ def test_same_key_same_skills(prior: str) -> None:
     space = SkillSpace(prior, 2, 3)
     assert np.asarray(space.sample(KEY, 4)).tobytes() == np.asarray(space.sample(KEY, 4)).tobytes()
     assert (np.asarray(space.sample(jax.random.key(8), 4)) != np.asarray(space.sample(KEY, 4))).any()
+
+
+def test_choices_are_uniform_and_one_of_each_part() -> None:
+    space = SkillSpace("one_hot", 3, 4)
+    parts = np.asarray(space.split(space.sample(KEY, 8000)))
+    assert set(np.unique(parts)) == {0.0, 1.0}
+    np.testing.assert_array_equal(parts.sum(axis=-1), 1.0)
+    np.testing.assert_allclose(parts.mean(axis=0), 0.25, atol=0.03)
+    together = np.einsum("bi,bj->ij", parts[:, 0], parts[:, 1]) / 8000
+    np.testing.assert_allclose(together, 1 / 16, atol=0.015)  # channels are drawn independently
+
+
+def test_project_takes_the_largest_entry_of_every_part() -> None:
+    space = SkillSpace("one_hot", 2, 3)
+    vector = jnp.array([[-5.0, -4.0, -6.0, 0.9, 0.8, 0.7]])  # neither a threshold nor a length would do
+    np.testing.assert_array_equal(space.project(vector), [[0, 1, 0, 1, 0, 0]])
+
+
+def test_direction_of_a_choice_has_no_common_part() -> None:
+    space = SkillSpace("one_hot", 2, 4)
+    direction = np.asarray(space.direction(space.sample(KEY, 16)))
+    np.testing.assert_allclose(direction.sum(axis=-1), 0.0, atol=1e-6)
+    np.testing.assert_allclose(
+        np.sort(direction, axis=-1), np.broadcast_to([-1 / 3, -1 / 3, -1 / 3, 1.0], (16, 2, 4)), rtol=1e-6
+    )
+    round_space = SkillSpace("sphere", 2, 4)
+    skill = round_space.sample(KEY, 16)
+    np.testing.assert_array_equal(round_space.direction(skill), round_space.split(skill))
+
+
+def test_a_choice_needs_two_values() -> None:
+    with pytest.raises(UserError, match="at least 2 values to choose from, not 1"):
+        SkillSpace("one_hot", 3, 1)

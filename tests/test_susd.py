@@ -26,6 +26,7 @@ METHOD = Susd(
     skills=SkillSpace("sphere", 3, 2),
     constraint="joint",
     weight="raw",
+    weight_scope="factor",
     share_agent=(),
     phi_hidden=5,
     density_hidden=5,
@@ -112,7 +113,10 @@ def reference(method: Susd, params: Params, batch: Transition, eps: float = 0.05
     total = np.zeros(size)
     for i in range(count):
         delta = phi_of(method, params, i, next_obs) - phi_of(method, params, i, obs)
-        r[:, i] = (delta * skill[:, i * dim : (i + 1) * dim]).sum(axis=1)
+        own = skill[:, i * dim : (i + 1) * dim]
+        r[:, i] = (delta * own).sum(axis=1)
+        if method.skills.prior == "one_hot":  # Appendix F: the chosen coordinate against the mean of the D - 1 others
+            r[:, i] -= (delta * (1 - own)).sum(axis=1) / (dim - 1)
         square[:, i] = (delta**2).sum(axis=1) / dim
         total += (delta**2).sum(axis=1)
     bound = (total / (count * dim))[:, None] if method.constraint == "joint" else square  # the latter: ||delta_i||^2 <= D
@@ -121,6 +125,9 @@ def reference(method: Susd, params: Params, batch: Transition, eps: float = 0.05
     phi_loss = -np.mean(r.sum(axis=1) + (np.exp(log_lambda) * c).sum(axis=1))
     dual_loss = float((log_lambda * c.mean(axis=0)).sum())
 
+    if params.density is None:
+        none = np.zeros((size, 0))
+        return Pieces(r, c, square, float(phi_loss), dual_loss, 0.0, np.ones((size, count)), none)
     nets = [
         mlp(obs, [plain(w[k]) for w in params.density.nets.weights], [plain(b[k]) for b in params.density.nets.biases])
         for k in range(2)
@@ -133,6 +140,8 @@ def reference(method: Susd, params: Params, batch: Transition, eps: float = 0.05
     w = np.zeros((size, count))
     for i, indices in enumerate(method.factorization.indices):
         w[:, i] = np.sqrt(sum(kappa[:, d] for d in indices) / state_size)
+        if method.weight_scope == "state":
+            w[:, i] = np.sqrt(kappa.mean(axis=1))
     return Pieces(r, c, square, float(phi_loss), dual_loss, float(nll), w, kappa)
 
 
@@ -163,6 +172,9 @@ VARIANTS = {
     "shared agent": SHARED,
     "one factor": SINGLE,
     "one dimension": dataclasses.replace(THIN, constraint="per_factor"),
+    "no weight": dataclasses.replace(METHOD, weight="none"),
+    "one weight": dataclasses.replace(METHOD, weight_scope="state"),
+    "choices": dataclasses.replace(METHOD, skills=SkillSpace("one_hot", 3, 3), constraint="per_factor"),
 }
 
 
@@ -176,9 +188,7 @@ def test_losses_weights_and_gradients(method: Susd) -> None:
     (loss, (_, before, info)), gradient = graded(method)(params, stats, batch, KEY)
 
     assert float(info["phi_loss"]) == pytest.approx(expected.phi_loss, rel=1e-4)
-    assert float(info["density_nll"]) == pytest.approx(expected.nll, rel=1e-4)
     assert float(loss) == pytest.approx(expected.phi_loss + expected.dual_loss + expected.nll, rel=1e-4)
-    np.testing.assert_allclose(before.weight, expected.w, rtol=1e-3, atol=1e-5)
     assert float(info["violations"]) == pytest.approx(violated, abs=1e-6)
     assert float(info["constraint"]) == pytest.approx(expected.square.mean(), rel=1e-4)
     assert float(info["constraint_max"]) == pytest.approx(expected.square.max(), rel=1e-4)
@@ -186,7 +196,8 @@ def test_losses_weights_and_gradients(method: Susd) -> None:
     for i, name in enumerate(method.factorization.names):
         assert float(info[f"factor/{name}/phi_square"]) == pytest.approx(expected.square[:, i].mean(), rel=1e-4)
         assert float(info[f"factor/{name}/reward"]) == pytest.approx(expected.r[:, i].mean(), rel=1e-3, abs=1e-5)
-        assert float(info[f"factor/{name}/weight"]) == pytest.approx(expected.w[:, i].mean(), rel=1e-3)
+        if method.weight != "none":
+            assert float(info[f"factor/{name}/weight"]) == pytest.approx(expected.w[:, i].mean(), rel=1e-3)
 
     # Each gradient is that of its own loss alone: lambda is constant for phi, c for lambda, and neither sees the density.
     def of(piece: str, name: str) -> Any:
@@ -196,7 +207,13 @@ def test_losses_weights_and_gradients(method: Susd) -> None:
         return differences(function, getattr(params, name))
 
     assert_same_gradient(gradient.phi, of("phi_loss", "phi"))
-    assert_same_gradient(gradient.density, of("nll", "density"))
+    if method.weight == "none":
+        assert before.weight is gradient.density is None
+        assert "density_nll" not in info
+    else:
+        assert float(info["density_nll"]) == pytest.approx(expected.nll, rel=1e-4)
+        np.testing.assert_allclose(before.weight, expected.w, rtol=1e-3, atol=1e-5)
+        assert_same_gradient(gradient.density, of("nll", "density"))
     np.testing.assert_allclose(gradient.log_lambda, expected.c.mean(axis=0), rtol=1e-3, atol=1e-5)
 
 
@@ -226,8 +243,18 @@ def test_weight_options() -> None:
     assert float(stats.value) == pytest.approx(raw.mean(), rel=1e-4)  # over batch and factors
     mean, _ = weight_of(dataclasses.replace(METHOD, weight="mean"))
     np.testing.assert_allclose(mean, raw / raw.mean(), rtol=1e-3)  # relative weights are kept, the first mean is 1
-    none, _ = weight_of(dataclasses.replace(METHOD, weight="none"))
-    np.testing.assert_array_equal(none, 1.0)
+    reward = jax.jit(METHOD.reward)(params_of(METHOD), Before(None), batch_of(METHOD))  # no weight at all
+    np.testing.assert_allclose(reward.parts, reference(METHOD, params_of(METHOD), batch_of(METHOD)).r, rtol=1e-3, atol=1e-4)
+
+
+def test_moving_all_coordinates_together_earns_a_choice_nothing() -> None:
+    method = VARIANTS["choices"]
+    params, batch = params_of(method), batch_of(method)
+    last = np.repeat(np.asarray(params.phi.mlp.weights[-1])[..., :1], 3, axis=-1)  # all three outputs of phi_i are the same
+    drifting = eqx.tree_at(lambda p: p.phi.mlp.weights, params, (*params.phi.mlp.weights[:-1], last))
+    reward = jax.jit(method.reward)(drifting, Before(None), batch)
+    assert np.abs(reference(method, drifting, batch).square).max() > 1.0  # it does move
+    np.testing.assert_allclose(reward.total, 0.0, atol=1e-5)
 
 
 def test_mean_weight_uses_the_running_mean() -> None:
@@ -289,6 +316,8 @@ def test_initial_lambda() -> None:
 class Recorder:
     """In the place of SAC: keeps the batch it is given."""
 
+    parts = 1
+
     def init(self, key: jax.Array) -> None:
         return None
 
@@ -322,7 +351,7 @@ def test_reward_has_the_new_phi_and_the_old_density(normalise: bool) -> None:
         assert np.abs(wrong - reward).max() > 0.05 * np.abs(reward).max()  # the alternatives would be seen
     rms = math.sqrt((reward**2).mean())
     scale = 3.0 / rms if normalise else 3.0
-    np.testing.assert_allclose(new.sac.reward, scale * reward, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(new.sac.reward[:, 0], scale * reward, rtol=2e-3, atol=2e-3)
     assert float(info["reward"]) == pytest.approx(reward.mean(), rel=2e-3, abs=1e-4)
     assert float(info["reward_rms"]) == pytest.approx(rms, rel=1e-3)
 
