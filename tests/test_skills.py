@@ -93,3 +93,24 @@ def test_direction_of_a_choice_has_no_common_part() -> None:
 def test_a_choice_needs_two_values() -> None:
     with pytest.raises(UserError, match="at least 2 values to choose from, not 1"):
         SkillSpace("one_hot", 3, 1)
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_vary_redraws_one_part_only_and_stays_in_the_space(prior: str) -> None:
+    space = SkillSpace(prior, 3, 4)
+    skill = space.sample(KEY, 600)
+    varied = space.vary(jax.random.key(8), skill, 1)
+    old, new = np.asarray(space.split(skill)), np.asarray(space.split(varied))
+    np.testing.assert_array_equal(new[:, [0, 2]], old[:, [0, 2]])
+    np.testing.assert_allclose(space.project(varied), varied, atol=1e-6)
+    changed = (new[:, 1] != old[:, 1]).any(axis=1).mean()
+    if space.discrete:  # a new draw among 4 is the old one a quarter of the time
+        np.testing.assert_allclose(new[:, 1].mean(axis=0), 0.25, atol=0.08)
+        assert changed == pytest.approx(0.75, abs=0.08)
+    else:
+        assert changed == 1.0
+
+
+def test_a_choice_enters_networks_as_it_is() -> None:
+    assert SkillSpace("one_hot", 3, 4).input_scale == 1.0
+    assert SkillSpace("one_hot", 3, 4).discrete

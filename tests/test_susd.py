@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from probes import Box, fit, random_batch, train, updated
+from reference import assert_first_adam_step, assert_same_gradient, differences, fast, forward, plain, random_like
 from susd.factors import Factorization
-from susd.learner import Learner
 from susd.methods.base import RunningMean
 from susd.methods.susd import Before, Params, Susd
 from susd.replay import Transition
-from susd.sac import SacBatch, descend
 from susd.skills import SkillSpace
 
 FACTORS = Factorization.from_mapping({"a": [3, 0], "b": [4], "c": [1, 5, 2]}, 6)  # unequal, not contiguous
@@ -43,32 +43,25 @@ SINGLE = dataclasses.replace(
 )
 THIN = dataclasses.replace(METHOD, skills=SkillSpace("factor_sphere", 3, 1))
 SHARED = dataclasses.replace(METHOD, share_agent=("b", "c"))
+PLAIN = dataclasses.replace(METHOD, weight="none")
+ONE_WEIGHT = dataclasses.replace(METHOD, weight_scope="state")
+CHOICES = dataclasses.replace(METHOD, skills=SkillSpace("one_hot", 3, 3))
 KEY = jax.random.key(0)
 
 
-def plain(x: Any) -> np.ndarray:
-    return np.asarray(x, np.float64)
-
-
-def params_of(method: Susd, seed: int = 0, scale: float = 0.8) -> Params:
+def params_of(method: Susd) -> Params:
     """Random numbers in the shapes of the method's parameters; log lambda differs from constraint to constraint."""
-    rng = np.random.default_rng(seed)
-    shapes = jax.eval_shape(method.init, KEY)
-    return jax.tree.map(lambda leaf: (scale * rng.normal(size=leaf.shape)).astype(np.float32), shapes)
+    return random_like(method.init, scale=0.8)
+
+
+def batch_of(method: Susd) -> Transition:
+    return random_batch(method.skills, 6)
 
 
 @cache
 def graded(method: Susd) -> Any:
     """((loss, (stats, before, info)), gradient) of the method, compiled once."""
-    return jax.jit(jax.value_and_grad(method.loss, has_aux=True))
-
-
-def batch_of(method: Susd, seed: int = 0, size: int = 14) -> Transition:
-    rng = np.random.default_rng(seed)
-    obs, step = rng.normal(size=(2, size, 6))
-    skill = np.asarray(method.skills.project(jnp.asarray(rng.normal(size=(size, method.skills.size)), jnp.float32)))
-    action, done = rng.uniform(-1, 1, (size, 2)), rng.integers(0, 2, size)
-    return Transition(*(np.asarray(x, np.float32) for x in (obs, action, obs + 0.7 * step, skill, done)))
+    return fast(jax.value_and_grad(method.loss, has_aux=True))
 
 
 # --- the reference: the formulas one by one, in loops over factors ------------------------------------------------------
@@ -86,12 +79,6 @@ class Pieces:
     kappa: np.ndarray  # [B, S]
 
 
-def mlp(x: np.ndarray, weights: list[np.ndarray], biases: list[np.ndarray]) -> np.ndarray:
-    for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
-        x = np.maximum(x @ weight + bias, 0.0)
-    return x @ weights[-1] + biases[-1]
-
-
 def inputs_of(method: Susd, i: int) -> list[int]:
     own = list(method.factorization.indices[i])
     return [*method.factorization.indices[0], *own] if method.factorization.names[i] in method.share_agent else own
@@ -102,7 +89,7 @@ def phi_of(method: Susd, params: Params, i: int, obs: np.ndarray) -> np.ndarray:
     inputs = inputs_of(method, i)
     weights = [plain(w[i]) for w in params.phi.mlp.weights]
     weights[0] = weights[0][: len(inputs)]
-    return mlp(plain(obs)[:, inputs], weights, [plain(b[i]) for b in params.phi.mlp.biases])
+    return forward(plain(obs)[:, inputs], weights, [b[i] for b in params.phi.mlp.biases])
 
 
 def reference(method: Susd, params: Params, batch: Transition, eps: float = 0.05) -> Pieces:
@@ -128,42 +115,18 @@ def reference(method: Susd, params: Params, batch: Transition, eps: float = 0.05
     if params.density is None:
         none = np.zeros((size, 0))
         return Pieces(r, c, square, float(phi_loss), dual_loss, 0.0, np.ones((size, count)), none)
-    nets = [
-        mlp(obs, [plain(w[k]) for w in params.density.nets.weights], [plain(b[k]) for b in params.density.nets.biases])
-        for k in range(2)
-    ]
-    mean, sigma = nets[0], np.exp(np.clip(nets[1], math.log(0.4), math.log(1e6)))
+    nets = params.density.nets
+    mean, log_std = (forward(obs, [w[k] for w in nets.weights], [b[k] for b in nets.biases]) for k in range(2))
+    sigma = np.exp(np.clip(log_std, math.log(0.4), math.log(1e6)))
     z_score = (next_obs - obs - mean) / sigma
     nll = (0.5 * z_score**2 + np.log(sigma) + 0.5 * math.log(2 * math.pi)).sum(axis=1).mean()
     geometric = np.prod(sigma, axis=1) ** (1 / state_size)
     kappa = z_score**2 * geometric[:, None] ** 2
     w = np.zeros((size, count))
     for i, indices in enumerate(method.factorization.indices):
-        w[:, i] = np.sqrt(sum(kappa[:, d] for d in indices) / state_size)
-        if method.weight_scope == "state":
-            w[:, i] = np.sqrt(kappa.mean(axis=1))
+        counted = indices if method.weight_scope == "factor" else range(state_size)
+        w[:, i] = np.sqrt(sum(kappa[:, d] for d in counted) / state_size)
     return Pieces(r, c, square, float(phi_loss), dual_loss, float(nll), w, kappa)
-
-
-def differences(function: Any, tree: Any, step: float = 1e-6) -> Any:
-    """Central finite differences of a scalar function of a pytree of float64 arrays."""
-    leaves, structure = jax.tree.flatten(jax.tree.map(plain, tree))
-    gradients = [np.zeros_like(leaf) for leaf in leaves]
-    for leaf, gradient in zip(leaves, gradients, strict=True):
-        for place in np.ndindex(leaf.shape):
-            old, ends = leaf[place], []
-            for moved in (old + step, old - step):
-                leaf[place] = moved
-                ends.append(function(jax.tree.unflatten(structure, leaves)))
-            leaf[place] = old
-            gradient[place] = (ends[0] - ends[1]) / (2 * step)
-    return jax.tree.unflatten(structure, gradients)
-
-
-def assert_same_gradient(ours: Any, expected: Any) -> None:
-    assert jax.tree.structure(ours) == jax.tree.structure(expected)
-    for mine, theirs in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-4 * max(1.0, np.abs(theirs).max()))
 
 
 VARIANTS = {
@@ -172,9 +135,9 @@ VARIANTS = {
     "shared agent": SHARED,
     "one factor": SINGLE,
     "one dimension": dataclasses.replace(THIN, constraint="per_factor"),
-    "no weight": dataclasses.replace(METHOD, weight="none"),
-    "one weight": dataclasses.replace(METHOD, weight_scope="state"),
-    "choices": dataclasses.replace(METHOD, skills=SkillSpace("one_hot", 3, 3), constraint="per_factor"),
+    "no weight": PLAIN,
+    "one weight": ONE_WEIGHT,
+    "choices": dataclasses.replace(CHOICES, constraint="per_factor"),
 }
 
 
@@ -184,8 +147,7 @@ def test_losses_weights_and_gradients(method: Susd) -> None:
     expected = reference(method, params, batch)
     violated = (expected.c < 0).mean()
     assert 0.05 < violated < 0.95  # both branches of the minimum are taken
-    stats = method.init_stats(None)
-    (loss, (_, before, info)), gradient = graded(method)(params, stats, batch, KEY)
+    (loss, (_, before, info)), gradient = graded(method)(params, method.init_stats(params), batch, KEY)
 
     assert float(info["phi_loss"]) == pytest.approx(expected.phi_loss, rel=1e-4)
     assert float(loss) == pytest.approx(expected.phi_loss + expected.dual_loss + expected.nll, rel=1e-4)
@@ -196,8 +158,6 @@ def test_losses_weights_and_gradients(method: Susd) -> None:
     for i, name in enumerate(method.factorization.names):
         assert float(info[f"factor/{name}/phi_square"]) == pytest.approx(expected.square[:, i].mean(), rel=1e-4)
         assert float(info[f"factor/{name}/reward"]) == pytest.approx(expected.r[:, i].mean(), rel=1e-3, abs=1e-5)
-        if method.weight != "none":
-            assert float(info[f"factor/{name}/weight"]) == pytest.approx(expected.w[:, i].mean(), rel=1e-3)
 
     # Each gradient is that of its own loss alone: lambda is constant for phi, c for lambda, and neither sees the density.
     def of(piece: str, name: str) -> Any:
@@ -207,19 +167,21 @@ def test_losses_weights_and_gradients(method: Susd) -> None:
         return differences(function, getattr(params, name))
 
     assert_same_gradient(gradient.phi, of("phi_loss", "phi"))
-    if method.weight == "none":
-        assert before.weight is gradient.density is None
-        assert "density_nll" not in info
-    else:
-        assert float(info["density_nll"]) == pytest.approx(expected.nll, rel=1e-4)
-        np.testing.assert_allclose(before.weight, expected.w, rtol=1e-3, atol=1e-5)
-        assert_same_gradient(gradient.density, of("nll", "density"))
     np.testing.assert_allclose(gradient.log_lambda, expected.c.mean(axis=0), rtol=1e-3, atol=1e-5)
+    if method.weight == "none":  # then there is no density at all, and nothing of it is logged
+        assert params.density is gradient.density is before.weight is None
+        assert not [name for name in info if "density" in name or "weight" in name]
+        return
+    assert_same_gradient(gradient.density, of("nll", "density"))
+    assert float(info["density_nll"]) == pytest.approx(expected.nll, rel=1e-4)
+    np.testing.assert_allclose(before.weight, expected.w, rtol=1e-3, atol=1e-5)
+    for i, name in enumerate(method.factorization.names):
+        assert float(info[f"factor/{name}/weight"]) == pytest.approx(expected.w[:, i].mean(), rel=1e-3)
 
 
 def test_some_standard_deviations_were_clamped() -> None:
     """So that the comparison above includes the clamp."""
-    log_std = plain(jax.jit(lambda p, o: p.density(o)[1])(params_of(METHOD), batch_of(METHOD).obs))
+    log_std = plain(fast(lambda p, o: p.density(o)[1])(params_of(METHOD), batch_of(METHOD).obs))
     assert 0.05 < (log_std <= math.log(0.4) + 1e-6).mean() < 0.7
 
 
@@ -228,13 +190,33 @@ def test_reward_is_the_weighted_sum(method: Susd) -> None:
     params, batch = params_of(method), batch_of(method)
     expected = reference(method, params, batch)
     weight = np.random.default_rng(5).uniform(0.5, 2, expected.r.shape)
-    reward = jax.jit(method.reward)(params, Before(weight.astype(np.float32)), batch)
-    np.testing.assert_allclose(reward.parts, weight * expected.r, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(reward.total, (weight * expected.r).sum(axis=1), rtol=1e-3, atol=1e-4)
+    before = Before(None if method.weight == "none" else weight.astype(np.float32))
+    parts = expected.r if method.weight == "none" else weight * expected.r
+    reward = fast(method.reward)(params, before, batch)
+    np.testing.assert_allclose(reward.parts, parts, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(reward.total, parts.sum(axis=1), rtol=1e-3, atol=1e-4)
+
+
+def test_common_drift_earns_a_choice_nothing() -> None:
+    """All coordinates of phi_i that grow together, whatever the choice: without its zero mean the reward would pay that."""
+    params, batch = params_of(CHOICES), batch_of(CHOICES)
+    last = params.phi.mlp.weights[-1]  # [N, hidden, D]
+    drift = np.random.default_rng(2).normal(size=(*last.shape[:2], 1)).astype(np.float32)
+    with_drift = eqx.tree_at(lambda p: p.phi.mlp.weights[-1], params, last + drift)
+    only_drift = eqx.tree_at(lambda p: p.phi.mlp.weights[-1], params, np.broadcast_to(drift, last.shape))
+    reward = fast(CHOICES.reward)
+    before = Before(None)
+    np.testing.assert_allclose(reward(only_drift, before, batch).parts, 0.0, atol=1e-6)
+    bare = np.asarray(reward(params, before, batch).parts)
+    np.testing.assert_allclose(reward(with_drift, before, batch).parts, bare, atol=1e-5)
+    moved = [phi_of(CHOICES, only_drift, i, batch.next_obs) - phi_of(CHOICES, only_drift, i, batch.obs) for i in range(3)]
+    assert np.abs(moved).mean() > 0.1
+    assert np.abs(bare).mean() > 0.1
 
 
 def weight_of(method: Susd, stats: RunningMean | None = None) -> tuple[np.ndarray, RunningMean]:
-    (_, (stats, before, _)), _ = graded(method)(params_of(method), stats or method.init_stats(None), batch_of(method), KEY)
+    params = params_of(method)
+    (_, (stats, before, _)), _ = graded(method)(params, stats or method.init_stats(params), batch_of(method), KEY)
     return plain(before.weight), stats
 
 
@@ -243,18 +225,14 @@ def test_weight_options() -> None:
     assert float(stats.value) == pytest.approx(raw.mean(), rel=1e-4)  # over batch and factors
     mean, _ = weight_of(dataclasses.replace(METHOD, weight="mean"))
     np.testing.assert_allclose(mean, raw / raw.mean(), rtol=1e-3)  # relative weights are kept, the first mean is 1
-    reward = jax.jit(METHOD.reward)(params_of(METHOD), Before(None), batch_of(METHOD))  # no weight at all
-    np.testing.assert_allclose(reward.parts, reference(METHOD, params_of(METHOD), batch_of(METHOD)).r, rtol=1e-3, atol=1e-4)
 
 
-def test_moving_all_coordinates_together_earns_a_choice_nothing() -> None:
-    method = VARIANTS["choices"]
-    params, batch = params_of(method), batch_of(method)
-    last = np.repeat(np.asarray(params.phi.mlp.weights[-1])[..., :1], 3, axis=-1)  # all three outputs of phi_i are the same
-    drifting = eqx.tree_at(lambda p: p.phi.mlp.weights, params, (*params.phi.mlp.weights[:-1], last))
-    reward = jax.jit(method.reward)(drifting, Before(None), batch)
-    assert np.abs(reference(method, drifting, batch).square).max() > 1.0  # it does move
-    np.testing.assert_allclose(reward.total, 0.0, atol=1e-5)
+def test_one_weight_for_all_factors() -> None:
+    """w = sqrt(mean_d kappa_d), CSD's distance: the same for every factor, whatever its size."""
+    kappa = reference(METHOD, params_of(METHOD), batch_of(METHOD)).kappa
+    weight, stats = weight_of(ONE_WEIGHT)
+    np.testing.assert_allclose(weight, np.repeat(np.sqrt(kappa.mean(axis=1))[:, None], 3, axis=1), rtol=1e-3)
+    assert float(stats.value) == pytest.approx(weight.mean(), rel=1e-4)
 
 
 def test_mean_weight_uses_the_running_mean() -> None:
@@ -275,7 +253,7 @@ def test_weights_are_a_split_of_one_distance(method: Susd) -> None:
 
 def test_running_mean_is_unbiased_from_the_first_value() -> None:
     seen, mean = [], RunningMean.init()
-    update = jax.jit(lambda m, v: m.update(v, 0.9))
+    update = fast(lambda m, v: m.update(v, 0.9))
     for value in (5.0, -1.0, 3.0, 3.0):
         mean = update(mean, np.float32(value))
         seen.append(value)
@@ -287,7 +265,7 @@ def test_running_mean_is_unbiased_from_the_first_value() -> None:
 def test_sharing_the_agent_changes_the_others_inputs_only() -> None:
     def sees(method: Susd) -> np.ndarray:
         """[N, S]: which numbers of the state each phi_i depends on."""
-        jacobian = jax.jit(jax.vmap(jax.jacrev(lambda o: params_of(method).phi(o[None])[0])))(batch_of(method).obs)
+        jacobian = fast(jax.vmap(jax.jacrev(lambda o: params_of(method).phi(o[None])[0])))(batch_of(method).obs)
         return np.abs(np.asarray(jacobian)).max(axis=(0, 2)) > 0
 
     alone = FACTORS.membership > 0
@@ -301,58 +279,41 @@ def test_sharing_the_agent_changes_the_others_inputs_only() -> None:
 def test_encode_is_phi_side_by_side() -> None:
     params, obs = params_of(METHOD), batch_of(METHOD).obs
     expected = np.concatenate([phi_of(METHOD, params, i, obs) for i in range(3)], axis=1)
-    np.testing.assert_allclose(jax.jit(METHOD.encode)(params, obs), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(fast(METHOD.encode)(params, obs), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_initial_lambda() -> None:
     for method, count in [(METHOD, 1), (VARIANTS["per factor"], 3)]:
-        log_lambda = jax.jit(lambda key, m=method: m.init(key).log_lambda)(KEY)
+        log_lambda = fast(lambda key, m=method: m.init(key).log_lambda)(KEY)
         np.testing.assert_allclose(np.exp(plain(log_lambda)), [1.7] * count, rtol=1e-5)
 
 
 # --- one update of the learner ----------------------------------------------------------------------------------------
 
 
-class Recorder:
-    """In the place of SAC: keeps the batch it is given."""
-
-    parts = 1
-
-    def init(self, key: jax.Array) -> None:
-        return None
-
-    def update(self, state: Any, batch: SacBatch, key: jax.Array) -> tuple[SacBatch, dict[str, jax.Array]]:
-        return batch, {}
-
-
-def adam_start(old: Any, gradient: Any, rate: float) -> Any:
-    return jax.tree.map(lambda x, g: plain(x) - rate * plain(g) / (np.abs(plain(g)) + 1e-8), old, gradient)
-
-
-@pytest.mark.parametrize("normalise", [False, True])
-def test_reward_has_the_new_phi_and_the_old_density(normalise: bool) -> None:
-    method = dataclasses.replace(METHOD, weight="mean")
-    learner = Learner(method, Recorder(), 14, reward_scale=3.0, normalise_reward=normalise, skill_input_scale=2.5)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("weight", "parts", "normalise"), [("mean", 1, False), ("mean", 3, True), ("none", 3, False)])
+def test_reward_has_the_new_phi_and_the_old_density(weight: str, parts: int, normalise: bool) -> None:
+    """SAC gets the sum, or with one head per factor the parts; the scale is that of the sum."""
+    method = dataclasses.replace(METHOD, weight=weight)
     params, batch = params_of(method), batch_of(method)
-    empty = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(learner.init, KEY))
-    start = eqx.tree_at(lambda s: s.params, empty, params)  # Adam and the running means start from zeros
-    new, info = jax.jit(learner.update)(start, batch, KEY)
+    options = {"reward_scale": 3.0, "normalise_reward": normalise, "skill_input_scale": 2.5}
+    new, info = updated(method, params, batch, parts, **options)
 
-    _, gradient = graded(method)(params, start.stats, batch, KEY)
+    _, gradient = graded(method)(params, method.init_stats(params), batch, KEY)
     for name, rate in [("phi", 0.05), ("density", 0.05), ("log_lambda", 0.02)]:
-        stepped = adam_start(getattr(params, name), getattr(gradient, name), rate)
-        for ours, expected in zip(jax.tree.leaves(getattr(new.params, name)), jax.tree.leaves(stepped), strict=True):
-            np.testing.assert_allclose(ours, expected, atol=1e-4, err_msg=name)
+        assert_first_adam_step(getattr(new.params, name), getattr(params, name), getattr(gradient, name), rate)
 
     old, fresh = reference(method, params, batch), reference(method, new.params, batch)
-    weight = old.w / old.w.mean()
-    reward = (weight * fresh.r).sum(axis=1)
-    for wrong in ((weight * old.r).sum(axis=1), (fresh.w / fresh.w.mean() * fresh.r).sum(axis=1)):
-        assert np.abs(wrong - reward).max() > 0.05 * np.abs(reward).max()  # the alternatives would be seen
-    rms = math.sqrt((reward**2).mean())
+    reward = old.w / old.w.mean() * fresh.r
+    wrong = [old.w / old.w.mean() * old.r] + ([fresh.w / fresh.w.mean() * fresh.r] if weight != "none" else [])
+    for other in wrong:
+        assert np.abs(other - reward).max() > 0.05 * np.abs(reward).max()  # the alternatives would be seen
+    total = reward.sum(axis=1)
+    rms = math.sqrt((total**2).mean())
     scale = 3.0 / rms if normalise else 3.0
-    np.testing.assert_allclose(new.sac.reward[:, 0], scale * reward, rtol=2e-3, atol=2e-3)
-    assert float(info["reward"]) == pytest.approx(reward.mean(), rel=2e-3, abs=1e-4)
+    given = reward if parts == 3 else total[:, None]
+    np.testing.assert_allclose(new.sac.reward, scale * given, rtol=2e-3, atol=2e-3)
+    assert float(info["reward"]) == pytest.approx(total.mean(), rel=2e-3, abs=1e-4)
     assert float(info["reward_rms"]) == pytest.approx(rms, rel=1e-3)
 
     np.testing.assert_allclose(new.sac.x, np.concatenate([batch.obs, 2.5 * batch.skill], axis=1), rtol=1e-6)
@@ -361,61 +322,28 @@ def test_reward_has_the_new_phi_and_the_old_density(normalise: bool) -> None:
     np.testing.assert_array_equal(new.sac.done, batch.done)
 
 
-# --- worlds with known answers ----------------------------------------------------------------------------------------
-
-
-def step_of(method: Susd) -> Any:
-    @jax.jit
-    def step(params: Params, opt: Any, batch: Transition) -> tuple[Params, Any]:
-        gradient, _ = jax.grad(method.loss, has_aux=True)(params, method.init_stats(None), batch, KEY)
-        return descend(method.optimizer(), gradient, opt, params)
-
-    return step
-
-
 @pytest.mark.parametrize("constraint", ["joint", "per_factor"])
 def test_lambda_falls_when_satisfied_and_rises_when_violated(constraint: str) -> None:
     """Adam's first step is the whole rate: the sign alone counts. Each factor has its own lambda if asked for."""
-    method = dataclasses.replace(METHOD, constraint=constraint)
+    method = dataclasses.replace(PLAIN, constraint=constraint)
     params, batch = params_of(method), batch_of(method)
-    step = step_of(method)
     for still, moving in [((0, 1, 2), ()), ((), (0, 1, 2)), ((0, 2), (1,))]:
         weights = np.array(params.phi.mlp.weights[-1])
         weights[list(still)], weights[list(moving)] = 0.0, 100.0 * weights[list(moving)]
-        moved = eqx.tree_at(lambda p: p.phi.mlp.weights, params, (*params.phi.mlp.weights[:-1], weights))
-        new, _ = step(moved, method.optimizer().init(moved), batch)
-        change = plain(new.log_lambda) - plain(params.log_lambda)
-        expected = (
-            [0.02 if i in moving else -0.02 for i in range(3)]
-            if constraint == "per_factor"
-            else [0.02 if moving else -0.02]
-        )
-        np.testing.assert_allclose(change, expected, rtol=1e-3)
+        moved = eqx.tree_at(lambda p: p.phi.mlp.weights[-1], params, weights)
+        _, gradient = graded(method)(moved, method.init_stats(moved), batch, KEY)
+        updates, _ = method.optimizer().update(gradient, method.optimizer().init(moved), moved)
+        if constraint == "per_factor":
+            expected = [0.02 if i in moving else -0.02 for i in range(3)]
+        else:
+            expected = [0.02 if moving else -0.02]
+        np.testing.assert_allclose(updates.log_lambda, expected, rtol=1e-3)
 
+
+# --- worlds with known answers ----------------------------------------------------------------------------------------
 
 LINE = Factorization.from_mapping({"left": [0], "right": [1]}, 2)
 STEP = 0.1
-
-
-def walked(method: Susd, steps: int) -> tuple[Params, dict[str, np.ndarray]]:
-    """Train on a plane where the skill is the motion: s' = s + 0.1 z."""
-
-    def one(carry: Any, key: jax.Array) -> Any:
-        params, opt = carry
-        k_obs, k_skill = jax.random.split(key)
-        obs = jax.random.uniform(k_obs, (64, 2), minval=-1.0, maxval=1.0)
-        skill = method.skills.sample(k_skill, 64)
-        batch = Transition(obs, skill, obs + STEP * skill, skill, jnp.zeros(64))
-        gradient, (_, _, info) = jax.grad(method.loss, has_aux=True)(params, method.init_stats(None), batch, key)
-        return descend(method.optimizer(), gradient, opt, params), {**info, "each": jnp.exp(params.log_lambda)}
-
-    @jax.jit
-    def run(key: jax.Array) -> Any:
-        params = method.init(key)
-        return jax.lax.scan(one, (params, method.optimizer().init(params)), jax.random.split(key, steps))
-
-    (params, _), infos = run(KEY)
-    return params, jax.tree.map(np.asarray, infos)
 
 
 @pytest.mark.parametrize(
@@ -424,27 +352,65 @@ def walked(method: Susd, steps: int) -> tuple[Params, dict[str, np.ndarray]]:
 def test_phi_becomes_linear_with_steps_at_the_bound(constraint: str, prior: str, slope: float) -> None:
     """z^i = +-1: delta_i = 1. |z| = 1 jointly: phi_i(s) = k s_i has mean square k^2 0.1^2 |z|^2 / 2, 1 at k = 14.1."""
     method = dataclasses.replace(
-        METHOD,
+        PLAIN,
         factorization=LINE,
         skills=SkillSpace(prior, 2, 1),
         constraint=constraint,
         phi_hidden=32,
-        density_hidden=4,
         lambda_init=30.0,
         slack=1e-3,
         learning_rate=5e-3,
         dual_learning_rate=1e-2,
     )
-    params, infos = walked(method, 1500)
+
+    def sample(key: jax.Array) -> Transition:
+        """A plane where the skill is the motion: s' = s + 0.1 z."""
+        k_obs, k_skill = jax.random.split(key)
+        obs, skill = jax.random.uniform(k_obs, (64, 2), minval=-1.0, maxval=1.0), method.skills.sample(k_skill, 64)
+        return Transition(obs, skill, obs + STEP * skill, skill, jnp.zeros(64))
+
+    params, _, infos = fit(method, sample, 1500)
     assert infos["constraint"][0] < 0.1
     assert infos["constraint"][-100:].mean() == pytest.approx(1.0, abs=0.1)
-    # lambda first falls while the constraint is slack, then finds its level.
-    assert infos["each"][300].max() < 30.0
+    assert infos["lambda"][300] < 30.0  # lambda first falls while the constraint is slack, then finds its level
     grid = np.stack([np.linspace(-0.9, 0.9, 37)] * 2, axis=1).astype(np.float32)
-    phi = plain(jax.jit(lambda p: p.phi(grid))(params))[..., 0]
+    phi = plain(fast(method.encode)(params, grid))
     for i in range(2):
-        fit, residual, *_ = np.polyfit(grid[:, i], phi[:, i], 1, full=True)
-        assert fit[0] == pytest.approx(slope, rel=0.1)  # upwards: phi grows in the direction its skill moves
+        fitted, residual, *_ = np.polyfit(grid[:, i], phi[:, i], 1, full=True)
+        assert fitted[0] == pytest.approx(slope, rel=0.1)  # upwards: phi grows in the direction its skill moves
         assert residual[0] < 0.01 * ((phi[:, i] - phi[:, i].mean()) ** 2).sum()
     for name in LINE.names:
         assert infos[f"factor/{name}/phi_square"][-100:].mean() == pytest.approx(1.0, abs=0.15)
+
+
+EASY_AND_HARD = Box((0.2, 0.2 / 30), (2.0, 2.0 / 30))  # both walls are ten steps away, in very different units
+
+
+def test_both_factors_move_where_one_embedding_of_the_state_has_the_easy_one() -> None:
+    """Steps of the hard factor are 30 times smaller. Each phi_i has a budget of its own and finds the scale of its factor;
+    METRA, with a skill as long, spends its budget on the easy one."""
+    corners = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+    walls = train(EASY_AND_HARD, "susd", 150, skill_dim=1).courses(corners)[-1] / EASY_AND_HARD.limits
+    signs = walls[0]  # of z = (1, 1): which way is up is free, that each part moves its own factor there and back is not
+    np.testing.assert_allclose(np.abs(signs), 1.0, atol=0.1)
+    np.testing.assert_allclose(walls, corners * signs, atol=0.1)
+
+    angle = np.arange(16) * np.pi / 8
+    circle = np.column_stack([np.cos(angle), np.sin(angle)])
+    ends = train(EASY_AND_HARD, "metra", 150, skill_dim=2).courses(circle)[-1] / EASY_AND_HARD.limits
+    easy, hard = ends.std(axis=0)
+    assert easy > 0.8
+    assert hard < 0.5
+
+
+def test_choices_of_every_factor_part() -> None:
+    """Three choices per factor: some go to one wall, some to the other, in both factors, whatever the other part is."""
+    result = train(EASY_AND_HARD, "susd-discrete", 150, skill_dim=3)
+    choices = np.array([[*np.eye(3)[a], *np.eye(3)[b]] for a in range(3) for b in range(3)])
+    ends = (result.courses(choices)[-1] / EASY_AND_HARD.limits).reshape(3, 3, 2)
+    for factor in range(2):
+        own = np.moveaxis(ends[..., factor], factor, 0)  # [choice of this factor, choice of the other]
+        middle = own.mean(axis=1)
+        assert middle.min() < -0.9
+        assert middle.max() > 0.9
+        assert np.abs(own - middle[:, None]).mean() < 0.25  # the other part hardly matters
