@@ -13,6 +13,7 @@ import pytest
 from susd import bench, doctor
 from susd.config import Config, configure
 from susd.errors import UserError
+from susd.methods.catalog import METHODS
 from susd.program import Program
 
 
@@ -107,6 +108,35 @@ def test_bench_update() -> None:
     rate = result["gradient_steps_per_second"] * result["flops_per_update"]
     assert result["flops_per_second"] == pytest.approx(rate)
     check_facts(result, config)
+
+
+def test_bench_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of the methods stand for all; `susd` is what the others are compared with."""
+    monkeypatch.setattr(bench, "METHODS", {name: METHODS[name] for name in ("susd", "lsd")})
+    shared = {"layers": 1, "hidden": 16, "phi_hidden": 8, "batch_size": 32, "horizon": 5, "gradient_steps": 2, "tau": 0.25}
+    config = configure("gunner", replay=400, warmup=100, **shared)
+    result = bench.run("methods", config, 0.1, 1)
+    assert list(result["methods"]) == ["susd", "lsd"]
+    assert result["repetitions"] >= 3
+    for name, numbers in result["methods"].items():
+        own = configure("gunner", replay=400, warmup=100, method=name, **shared)
+        assert numbers["flops_per_update"] == traced_flops(own)
+        assert numbers["gradient_steps_per_second"] > 0
+    susd, lsd = result["methods"].values()
+    assert (susd["time_of_susd"], susd["flops_of_susd"]) == (1.0, 1.0)
+    assert lsd["flops_of_susd"] == lsd["flops_per_update"] / susd["flops_per_update"]
+    assert lsd["parameters"] < susd["parameters"]  # no density model
+    lines = bench.table(result).splitlines()
+    assert lines[0].startswith("methods gunner, preset quick; ")
+    assert [line.split(":")[0].strip() for line in lines[-2:]] == ["susd", "lsd"]
+
+
+@pytest.mark.parametrize("changes", [{"constraint": "joint"}, {"density_hidden": 9}, {"seeds": 2}])
+def test_bench_methods_takes_what_all_methods_have(changes: dict[str, Any]) -> None:
+    (name,) = changes
+    flag = "--" + name.replace("_", "-")
+    with pytest.raises(UserError, match=rf"^{flag} is {changes[name]!r}, but .*; leave it out of `susd bench methods`$"):
+        bench.run("methods", configure("gunner", **changes), 0.1, 1)
 
 
 def test_bench_env() -> None:

@@ -140,7 +140,12 @@ def bench_methods(config: Config, seconds: float, worlds: int) -> dict[str, Any]
     """Gradient steps per second of every method, in turns: time and FLOPs of one step beside those of SUSD."""
     del worlds
     preset = configure(config.env, config.preset, method=config.method).to_json()
-    changes = {k: v for k, v in config.to_json().items() if v != preset[k] and k not in METHOD_OPTIONS}
+    changes = {k: v for k, v in config.to_json().items() if v != preset[k]}
+    for name in sorted(changes.keys() & (METHOD_OPTIONS | {"seeds"})):
+        what = "it measures one agent of each method" if name == "seeds" else "not all methods have it"
+        raise UserError(
+            f"--{name.replace('_', '-')} is {changes[name]!r}, but {what}; leave it out of `susd bench methods`"
+        )
     configs = {
         name: configure(**{**changes, "env": config.env, "preset": config.preset, "method": name}) for name in METHODS
     }
