@@ -21,7 +21,8 @@ from susd.loop import _stop_signals
 from susd.summary import show
 
 Trained = Callable[..., Path]
-KINDS = [("gunner", 1), ("gunner", 2), ("multi_particle", 1), ("multi_particle", 2)]
+# Environment, seeds and the method if it is another than SUSD; tests/test_methods.py has them all, in one process.
+KINDS = [("gunner", 1, ""), ("gunner", 2, ""), ("multi_particle", 1, "csd"), ("multi_particle", 2, "")]
 FIRST, ALL = 50, 300  # epochs: long enough to be stopped on the way
 LONG = ("--eval-every", FIRST, "--epochs")
 SHORT = ("--epochs", 8, "--eval-every", 3, "--checkpoint-every", 2, "--keep", 4)
@@ -56,40 +57,46 @@ def message(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def whole(trained: Trained) -> Callable[[str, int], Path]:
+def whole(trained: Trained) -> Callable[[str, int, str], Path]:
     """The uninterrupted runs; they compile for long, so two are made at a time."""
 
-    def train(kind: tuple[str, int]) -> Path:
-        env, seeds = kind
-        return trained(env, "--seeds", seeds, *LONG, ALL)
+    def train(kind: tuple[str, int, str]) -> Path:
+        env, seeds, method = kind
+        return trained(env, "--seeds", seeds, *LONG, ALL, *by(method))
 
     with ThreadPoolExecutor(2) as pool:
         runs = dict(zip(KINDS, pool.map(train, KINDS), strict=True))
-    return lambda env, seeds: runs[env, seeds]
+    return lambda env, seeds, method: runs[env, seeds, method]
+
+
+def by(method: str) -> tuple[str, ...]:
+    """The option that chooses a method."""
+    return ("--method", method) if method else ()
 
 
 @pytest.mark.parametrize(
-    ("env", "seeds", "every", "number"),
+    ("env", "seeds", "method", "every", "number"),
     [
-        ("gunner", 1, 7, signal.SIGINT),
-        ("gunner", 2, 1000, None),
-        ("multi_particle", 1, 1000, signal.SIGTERM),
-        ("multi_particle", 2, 20, signal.SIGINT),
+        (*KINDS[0], 7, signal.SIGINT),
+        (*KINDS[1], 1000, None),
+        (*KINDS[2], 1000, signal.SIGTERM),
+        (*KINDS[3], 20, signal.SIGINT),
     ],
 )
 def test_a_run_in_pieces_equals_a_run_at_once(
     susd: Command,
-    whole: Callable[[str, int], Path],
+    whole: Callable[[str, int, str], Path],
     tmp_path: Path,
     env: str,
     seeds: int,
+    method: str,
     every: int,
     number: signal.Signals | None,
 ) -> None:
     run = tmp_path / "a run"  # a name that a shell must quote
-    susd.train(env, run, "--seeds", seeds, *LONG, FIRST, "--checkpoint-every", every)
+    susd.train(env, run, "--seeds", seeds, *LONG, FIRST, *by(method), "--checkpoint-every", every)
     assert epochs(run)[-1] == FIRST
-    assert checksum(run) != checksum(whole(env, seeds))
+    assert checksum(run) != checksum(whole(env, seeds, method))
     if number is not None:
         with susd.start("train", "--run", run, "--resume", "--epochs", ALL, "--tensorboard") as child:
             wait_for_epoch(run, child, FIRST + 1)
@@ -105,8 +112,8 @@ def test_a_run_in_pieces_equals_a_run_at_once(
         (events,) = (run / "tensorboard").iterdir()
         assert events.read_bytes().count(b"env_steps") == stopped - FIRST  # written out although the run was stopped
     susd.resume(run, "--epochs", ALL)
-    assert checksum(run) == checksum(whole(env, seeds))
-    assert metrics(run) == metrics(whole(env, seeds))
+    assert checksum(run) == checksum(whole(env, seeds, method))
+    assert metrics(run) == metrics(whole(env, seeds, method))
     assert epochs(run) == [epoch for epoch in range(1, ALL + 1) for _ in range(seeds)]
     assert {row["seed"] for row in metrics(run)} == set(range(seeds))
 
