@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from susd.collect import episodes
+from susd.collect import Policy, episodes
 from susd.envs.base import Environment
 from susd.learner import Learner, LearnerState
 from susd.replay import Transition
@@ -80,20 +80,22 @@ def unlearned(learner: Learner, params: Any) -> LearnerState:
     return LearnerState(params, zero.opt, zero.stats, zero.reward_square, zero.sac)
 
 
-def practised(learner: Learner, env: Environment, steps: int, horizon: int, key: jax.Array) -> tuple[LearnerState, Any]:
-    """`steps` updates, each on fresh episodes of the policy of the time: what a loss logs is about states it never saw."""
+def practised(
+    learner: Learner, start: LearnerState, env: Environment, steps: int, key: jax.Array
+) -> tuple[LearnerState, dict[str, jax.Array]]:
+    """`steps` updates, each on fresh episodes of one step: what a loss logs is about states that it has not seen."""
 
-    def one(state: LearnerState, step_key: jax.Array) -> tuple[LearnerState, Any]:
+    def one(state: LearnerState, step_key: jax.Array) -> tuple[LearnerState, dict[str, jax.Array]]:
         k_skills, k_run, k_update = jax.random.split(step_key, 3)
+        skills = learner.method.skills.sample(k_skills, learner.batch_size)
+        return learner.update(state, episodes(env, sampling(learner, state), skills, 1, k_run, terminal=True), k_update)
 
-        def policy(obs: jax.Array, skill: jax.Array, k: jax.Array) -> jax.Array:
-            return state.sac.actor.sample(learner.policy_input(obs, skill), k)[0]
+    return jax.lax.scan(one, start, jax.random.split(key, steps))
 
-        skills = learner.method.skills.sample(k_skills, learner.batch_size // horizon)
-        return learner.update(state, episodes(env, policy, skills, horizon, k_run, terminal=True), k_update)
 
-    k_init, k_steps = jax.random.split(key)
-    return jax.lax.scan(one, learner.init(k_init), jax.random.split(k_steps, steps))
+def sampling(learner: Learner, state: LearnerState) -> Policy:
+    """The policy as it explores."""
+    return lambda obs, skill, key: state.sac.actor.sample(learner.policy_input(obs, skill), key)[0]
 
 
 class Recorder:

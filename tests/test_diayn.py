@@ -182,7 +182,8 @@ def live_and_dead(prior: str, dim: int) -> dict[str, np.ndarray]:
     learner = Learner(method, sac, 64, reward_scale=1.0, normalise_reward=False, skill_input_scale=1.0)
 
     def run(gain: jax.Array) -> Any:
-        return practised(learner, Field(gain), steps=600, horizon=1, key=KEY)[1]  # type: ignore[arg-type]
+        k_start, k_steps = jax.random.split(KEY)
+        return practised(learner, learner.init(k_start), Field(gain), 600, k_steps)[1]  # type: ignore[arg-type]
 
     infos = fast(jax.vmap(run))(np.array([1.0, 0.0], np.float32))
     return {name: plain(values)[:, -100:].mean(axis=1) for name, values in infos.items()}

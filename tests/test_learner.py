@@ -1,0 +1,129 @@
+"""How the learner joins a method and SAC: which reward each head of the critics gets, and on what scale."""
+
+import dataclasses
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+from reference import Recorder, fast, plain, random_like, random_transitions, unlearned
+from susd.build import build_env, build_learner
+from susd.config import configure
+from susd.learner import Learner
+from susd.methods.base import RunningMean
+from susd.methods.susd import Susd
+from susd.networks import MLP
+from susd.sac import SacBatch, SacState
+
+KEY = jax.random.key(0)
+TINY = {"hidden": 8, "phi_hidden": 8, "discount": 0.9}
+
+
+def built(method: str, env: str = "gunner", **changes: Any) -> Learner:
+    config = configure(env, method=method, **TINY, **changes)
+    return build_learner(config, build_env(config).spec)
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "heads"),
+    [
+        ("susd", {}, 1),
+        ("susd", {"critic": "decomposed"}, 4),
+        ("susd-q", {}, 4),
+        ("susd-q", {"factors": "4"}, 5),
+        ("susd-q", {"factors": "1"}, 1),  # one part is the whole reward: nothing to decompose
+        ("susd-q", {"env": "multi_particle"}, 11),
+        ("dusdi", {"critic": "decomposed"}, 4),
+        ("dusdi", {"preset": "paper"}, 4),
+        ("metra", {}, 1),
+    ],
+)
+def test_heads_of_the_critics(method: str, changes: dict[str, Any], heads: int) -> None:
+    learner = built(method, **changes)
+    assert learner.sac.heads == heads
+    state = jax.eval_shape(learner.init, KEY)
+    for critic in (state.sac.critic, state.sac.target):
+        assert critic.weights[-1].shape == (2, 8, heads)
+        assert critic.biases[-1].shape == (2, heads)
+
+
+@pytest.fixture(scope="module")
+def joined() -> tuple[Learner, Any, Any]:
+    """SUSD with one critic head per factor as it is built, random parameters, and a batch."""
+    learner = built("susd-q", learning_rate=0.05, density_hidden=8)
+    return learner, random_like(learner.method.init, scale=0.3), random_transitions(learner.method.skills, 18)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_parts_of_the_reward_reach_their_heads_on_one_scale(joined: tuple[Learner, Any, Any], normalise: bool) -> None:
+    """w_i r_i with the weights from before the step and phi from after it, over the running mean square of the sum."""
+    learner, params, batch = joined
+    method = learner.method
+    assert isinstance(method, Susd)
+    earlier = RunningMean(np.float32(0.5 * 7.0), np.float32(0.5))  # a mean square of 7 with half of the weight
+
+    def both(start: Any) -> Any:
+        _, (_, before, _) = method.loss(params, start.stats, batch, KEY)
+        results = []
+        for parts in (3, 1):
+            with_recorder = dataclasses.replace(learner, sac=Recorder(parts), normalise_reward=normalise, reward_scale=2.0)
+            results.append(with_recorder.update(start, batch, KEY))
+        return results, method.reward(results[0][0].params, before, batch)
+
+    start = unlearned(dataclasses.replace(learner, sac=Recorder()), params)  # type: ignore[arg-type]
+    start = eqx.tree_at(lambda s: s.reward_square, start, earlier)
+    ((several, info), (one, one_info)), (total, parts) = fast(both)(start)
+
+    parts, total = plain(parts), plain(total)
+    np.testing.assert_allclose(parts.sum(axis=1), total, rtol=1e-4, atol=1e-5)
+    square = (0.99 * 0.5 * 7.0 + 0.01 * (total**2).mean()) / (0.99 * 0.5 + 0.01)
+    scale = 2.0 / math.sqrt(square) if normalise else 2.0
+    assert several.sac.reward.shape == (14, 3)
+    np.testing.assert_allclose(several.sac.reward, scale * parts, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(one.sac.reward, scale * total[:, None], rtol=1e-3, atol=1e-4)
+    for found in (info, one_info):
+        assert float(found["reward"]) == pytest.approx(total.mean(), rel=1e-3, abs=1e-5)
+        assert float(found["reward_rms"]) == pytest.approx(math.sqrt(square), rel=1e-4)
+    for field in ("x", "action", "next_x", "done"):
+        np.testing.assert_array_equal(getattr(several.sac, field), getattr(one.sac, field))
+    np.testing.assert_array_equal(several.sac.done, batch.done)
+
+
+def summed(critic: MLP) -> MLP:
+    """One head whose value is the sum of all."""
+    weights, biases = (
+        (*layers[:-1], np.asarray(layers[-1]).sum(axis=-1, keepdims=True)) for layers in (critic.weights, critic.biases)
+    )
+    return MLP(weights, biases, critic.activation, critic.precision)
+
+
+def test_targets_of_the_heads_add_up_to_the_single_target(joined: tuple[Learner, Any, Any]) -> None:
+    """Sample by sample, ends included, where both critics agree: then no minimum stands between the sums."""
+    learner, _, batch = joined
+    sac = learner.sac
+    single = dataclasses.replace(sac, parts=1)
+    state = random_like(sac.init)
+    alike = jax.tree.map(lambda leaf: np.stack([leaf[0]] * 2), state.target)
+    state = eqx.tree_at(lambda s: s.target, state, alike)
+    whole = eqx.tree_at(lambda s: (s.target, s.critic), state, (summed(alike), summed(state.critic)))
+    x, next_x = (np.concatenate([obs, batch.skill], axis=1) for obs in (batch.obs, batch.next_obs))
+    action = np.random.default_rng(0).uniform(-1, 1, (14, 6)).astype(np.float32)
+    parts = np.random.default_rng(1).normal(size=(14, 3)).astype(np.float32)
+    assert 0 < batch.done.mean() < 1
+
+    def targets(of: Any, its: SacState, reward: np.ndarray) -> jax.Array:
+        rows = SacBatch(x, action, reward, next_x, batch.done)
+
+        def target(row: SacBatch) -> jax.Array:  # a batch of one: what is logged is its target
+            return of.critic_loss(its.critic, its, jax.tree.map(lambda v: v[None], row), KEY)[1]["target_q"]
+
+        return jax.vmap(target)(rows)
+
+    ours, expected = fast(lambda: (targets(sac, state, parts), targets(single, whole, parts.sum(axis=1, keepdims=True))))()
+    np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
+    ended = batch.done == 1
+    np.testing.assert_allclose(plain(ours)[ended], parts.sum(axis=1)[ended], rtol=1e-4, atol=1e-4)
+    assert np.abs(plain(ours) - parts.sum(axis=1))[~ended].min() > 1e-3  # the others go on
