@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from reference import fast
+from reference import Recorder, fast
 from susd.collect import rollout
 from susd.config import configure
 from susd.envs.base import EnvSpec
@@ -20,7 +20,7 @@ from susd.methods.base import Method
 from susd.methods.catalog import METHODS, options_of
 from susd.program import Program
 from susd.replay import Transition
-from susd.sac import SacBatch, descend
+from susd.sac import descend
 from susd.skills import SkillSpace
 
 # What a probe depends on is written out, so that it does not move with the presets.
@@ -61,19 +61,6 @@ def random_batch(skills: SkillSpace, obs_size: int, seed: int = 0, size: int = 1
 
 
 # --- one update ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Recorder:
-    """In the place of SAC: keeps the batch it is given."""
-
-    parts: int = 1
-
-    def init(self, key: jax.Array) -> None:
-        return None
-
-    def update(self, state: Any, batch: SacBatch, key: jax.Array) -> tuple[SacBatch, dict[str, jax.Array]]:
-        return batch, {}
 
 
 def updated(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probes import fit, random_batch, updated
+from probes import Box, fit, random_batch, train, updated
 from reference import assert_first_adam_step, assert_same_gradient, differences, fast, forward, plain, random_like
 from susd.methods.base import RunningMean
 from susd.methods.csd import Csd, Params
@@ -180,3 +180,16 @@ def test_rare_moves_are_long(method: str) -> None:
     slopes, residual, *_ = np.linalg.lstsq(design, phi, rcond=None)
     np.testing.assert_allclose(slopes[:2], expected, rtol=0.1)
     assert residual[0] < 0.02 * ((phi - phi.mean()) ** 2).sum()
+
+
+def test_skills_move_a_coordinate_in_small_units_too() -> None:
+    """The second coordinate is in units ten times larger, so its steps and the distance to its walls are small numbers.
+
+    The density knows them as well: by its measure a step is as far in either, and the skills go to all four walls.
+    """
+    world = Box((0.2, 0.02), (2.0, 0.2))
+    angle = np.arange(16) * np.pi / 8
+    circle = np.column_stack([np.cos(angle), np.sin(angle)])
+    ends = train(world, "csd", 150, skill_dim=2).courses(circle)[-1] / world.limits
+    assert (ends.std(axis=0) > 0.6).all()
+    assert abs(np.corrcoef(ends.T)[0, 1]) < 0.6  # each in its own way, not both along one line
