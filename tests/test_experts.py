@@ -13,7 +13,7 @@ from susd.envs.multi_particle import fixed_layout
 from susd.errors import UserError
 from susd.hierarchy import play, returns
 from susd.tasks import TASKS, make_task
-from susd.tasks.experts import ceiling, do_nothing, expert
+from susd.tasks.experts import ceiling, expert
 from susd.tasks.particle import FoodPoison
 
 LEVELS = ("easy", "medium", "hard", "difficult")
@@ -33,7 +33,8 @@ def measured(name: str) -> tuple[Scores, Scores]:
     worlds = [make_task(name, **{key: layout}).env.reset(jax.random.key(0)) for layout in layouts]
 
     def both(world: Any, tests: jax.Array) -> list[dict[str, jax.Array]]:
-        runs = [play(task, script(task), world, tests) for script in (expert, do_nothing)]
+        nothing = jnp.zeros(task.env.spec.action_size)
+        runs = [play(task, script, world, tests) for script in (expert(task), lambda _: nothing)]
         return [{kind: values.mean() for kind, values in returns(rewards).items()} for rewards in runs]
 
     tests = jax.random.split(jax.random.key(0), TESTS if isinstance(task, FoodPoison) else 1)

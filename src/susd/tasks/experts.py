@@ -38,11 +38,6 @@ def expert(task: Task) -> Expert:
     raise UserError(f"task {task.name!r} has no scripted expert")
 
 
-def do_nothing(task: Task) -> Expert:
-    """No action at all, which both action interfaces of Multi-Particle write as zeros."""
-    return lambda _: jnp.zeros(task.environment.spec.action_size)
-
-
 def ceiling(task: Task) -> np.ndarray:
     """[decisions] the most that each decision can pay; their sum is the task's bound."""
     best = np.ones(task.horizon // DECISION)
