@@ -297,7 +297,8 @@ def test_an_evaluation_is_the_same_each_time(gunner: tuple[Path, str, str], susd
     run = gunner[0] / "runs" / "gunner-susd-s0"
     at_the_end = json.loads((run / "evaluation" / f"{what}.json").read_text())
     (run / "figures" / f"{what}.png").unlink()
-    again = susd("evaluate", run, what, "--json").stdout
+    length = ("--steps", 20_000) if what == "coverage" else ()  # a command alone measures more than the end of a training
+    again = susd("evaluate", run, what, *length, "--json").stdout
     assert again.count("\n") == 1
     assert json.loads(again) == at_the_end == json.loads((run / "evaluation" / f"{what}.json").read_text())
     assert (run / "figures" / f"{what}.png").exists()
@@ -310,7 +311,10 @@ def test_an_evaluation_is_the_same_each_time(gunner: tuple[Path, str, str], susd
     assert (result["seed"], result["epoch"]) == (0, 4)
     if what == "coverage":
         assert {"trained, mean actions", "untrained, mean actions", "random actions"} < set(result)
-        assert result["random actions"]["steps"] == 20_000
+        assert result["random actions"]["steps"] == other["results"][0]["random actions"]["steps"] == 20_000
+        longer = other["results"][0]["random actions"]["longer"]
+        assert longer["steps"] == 100_000
+        assert longer["unique"]["average"] > other["results"][0]["random actions"]["unique"]["average"]
         assert result["random actions"]["cells"]["average"] > result["untrained, mean actions"]["cells"]["average"]
     else:
         assert result["factors"] == ["agent", "ammo", "target"]
