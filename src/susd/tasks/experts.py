@@ -19,9 +19,7 @@ from susd.tasks.particle import WINDOW, FoodPoison, Sequential
 
 Expert = Callable[[Any], jax.Array]  # task state -> primitive action in [-1, 1]
 
-RING = (
-    0.75  # where an agent waits that has to be away from its station but may be called to it: clear of the 0.6 that count
-)
+RING = 0.75  # distance to its station at which an agent waits: clear of the 0.6 that count, but not far
 DIAGONALS = np.array(list(itertools.product((-1.0, 1.0), repeat=2)), np.float32)
 CORNERS = SIDE * np.array([(1, 0), (1, 1), (0, 0), (0, 1)], np.float32)  # Gunner's targets
 MARGIN = 0.05  # how far inside a cell's edge Gunner's expert goes
