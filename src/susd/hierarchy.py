@@ -100,15 +100,16 @@ def begin(task: Task, start: Any, key: jax.Array) -> Any:
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """A task, an interface to it and SAC, joined; everything is pure. Gradient steps follow every episode."""
+    """A task, an interface to it and SAC, joined; everything is pure. Gradient steps follow every round of episodes."""
 
     task: Task
     interface: Interface
     sac: Sac
-    gradient_steps: int  # after every episode
+    gradient_steps: int  # for every episode
     batch_size: int
-    capacity: int  # episodes that the replay holds
+    capacity: int  # episodes that the replay holds, a multiple of `together`
     warmup: int  # episodes before the first gradient step
+    together: int = 1  # episodes that are run side by side before their gradient steps
 
     @property
     def decisions(self) -> int:
@@ -156,35 +157,37 @@ class Hierarchy:
         return self.episode(lambda x, k: state.sac.actor.sample(x[None], k)[0][0], frozen, start, key)
 
     def learn(self, sac: SacState, buffer: Replay, key: jax.Array) -> tuple[SacState, Info]:
-        """The gradient steps that follow an episode; info is their mean."""
+        """The gradient steps that follow a round of episodes; info is their mean."""
 
         def one(sac: SacState, key: jax.Array) -> tuple[SacState, Info]:
             k_batch, k_update = jax.random.split(key)
             rows = replay.sample(buffer, k_batch, self.batch_size)
             return self.sac.update(sac, SacBatch(rows.obs, rows.action, rows.skill, rows.next_obs, rows.done), k_update)
 
-        sac, infos = jax.lax.scan(one, sac, jax.random.split(key, self.gradient_steps))
+        sac, infos = jax.lax.scan(one, sac, jax.random.split(key, self.gradient_steps * self.together))
         return sac, jax.tree.map(lambda x: x.mean(axis=0), infos)
 
     def train(self, state: HighState, frozen: Any, start: Any, first: jax.Array, last: jax.Array) -> tuple[HighState, Info]:
-        """The episodes first .. last - 1, each with its gradient steps; info is the mean over those that learned."""
+        """Episodes first .. last - 1 in whole rounds, with gradient steps; info is the mean over rounds that learned."""
 
         def one(number: jax.Array, carry: tuple[HighState, Info, jax.Array]) -> tuple[HighState, Info, jax.Array]:
             state, total, paid = carry
-            course = self.collect(state, frozen, start, number)
-            buffer = replay.add(state.replay, course.rows)
-            key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "learn"), number)
+            numbers = number * self.together + jnp.arange(self.together)
+            courses = jax.vmap(lambda n: self.collect(state, frozen, start, n))(numbers)
+            buffer = replay.add(state.replay, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), courses.rows))
+            key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "learn"), numbers[-1])
             sac, info = jax.lax.cond(
-                number >= self.warmup, lambda sac: self.learn(sac, buffer, key), lambda sac: (sac, nothing), state.sac
+                numbers[-1] >= self.warmup, lambda sac: self.learn(sac, buffer, key), lambda sac: (sac, nothing), state.sac
             )
             total = jax.tree.map(jnp.add, total, info)
-            return HighState(sac, buffer, state.key), total, paid + course.rewards.sum() / DECISION
+            return HighState(sac, buffer, state.key), total, paid + courses.rewards.sum() / DECISION
 
         shapes = jax.eval_shape(self.learn, state.sac, state.replay, jax.random.key(0))[1]
         nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         # A loop with bounds that are arguments: one compiled program for any number of episodes.
-        state, total, paid = jax.lax.fori_loop(first, last, one, (state, nothing, jnp.zeros(())))
-        learned = jnp.maximum(last - jnp.maximum(first, self.warmup), 1)
+        rounds = first // self.together, last // self.together
+        state, total, paid = jax.lax.fori_loop(*rounds, one, (state, nothing, jnp.zeros(())))
+        learned = jnp.maximum(rounds[1] - jnp.maximum(rounds[0], self.warmup // self.together), 1)
         info = jax.tree.map(lambda x: x / learned, total)
         return state, {**info, "training_return": paid / jnp.maximum(last - first, 1)}
 

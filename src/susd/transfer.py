@@ -28,7 +28,7 @@ DEFAULT_LAYOUTS = {"gunner": "centre", "multi_particle": "1"}
 
 @dataclass(frozen=True)
 class DownstreamConfig:
-    """One task learned over one skill policy, or flat. The defaults are the `quick` preset; PRESETS has the paper's."""
+    """One task learned over one skill policy, or flat. The defaults are the `quick` preset; PRESETS has the others."""
 
     task: str = option("", f"the task: {', '.join(TASKS)}; the environment's name may be left out")
     run: str = option("", "run folder of the skills")
@@ -39,22 +39,23 @@ class DownstreamConfig:
     seed: int = option(0, "seed of the high level", low=0, high=MAX_SEED)
     seeds: int = option(1, "learn this many times, with the seeds seed, seed+1, ..", low=1, high=1024)
 
-    episodes: int = option(1000, "training episodes", low=1, high=10**9)
-    gradient_steps: int = option(20, "gradient steps after every episode", low=1)
-    batch_size: int = option(256, "transitions per gradient step", low=1)
-    warmup: int = option(1000, "decisions before the first gradient step; at most a tenth of all", low=1)
+    episodes: int = option(10_000, "training episodes", low=1, high=10**9)
+    gradient_steps: int = option(2, "gradient steps for every episode", low=1)
+    together: int = option(20, "episodes run side by side before their gradient steps", low=1, high=10_000)
+    batch_size: int = option(64, "transitions per gradient step", low=1)
+    warmup: int = option(10_000, "decisions before the first gradient step; at most a tenth of all", low=1)
 
-    hidden: int = option(256, "units per hidden layer of actor and critics", low=1, high=65536)
+    hidden: int = option(128, "units per hidden layer of actor and critics", low=1, high=65536)
     layers: int = option(2, "hidden layers", low=1, high=16)
     actor_activation: str = option("relu", "hidden units of the actor", ("tanh", "relu"))
     precision: str = option("float32", "matmuls of actor and critics", ("float32", "bfloat16"))
-    learning_rate: float = option(3e-4, "Adam's rate for all networks and the temperature", low=0.0)
+    learning_rate: float = option(1e-3, "Adam's rate for all networks and the temperature", low=0.0)
     discount: float = option(0.99, "discount per decision of 5 steps", low=0.0, high=1.0)
     tau: float = option(0.005, "target network rate", low=0.0, high=1.0)
     alpha_init: float = option(0.1, "initial entropy coefficient; it adapts", low=1e-12)
     target_entropy: float = option(-0.5, "target entropy per number of a decision", high=0.69)
 
-    eval_every: int = option(50, "training episodes between two evaluations", low=1)
+    eval_every: int = option(500, "training episodes between two evaluations", low=1)
     eval_episodes: int = option(100, "test episodes; one where nothing is random", low=1, high=10_000)
 
     def __post_init__(self) -> None:
@@ -62,6 +63,10 @@ class DownstreamConfig:
             check_option(spec, getattr(self, spec.name))
         if self.seed + self.seeds - 1 > MAX_SEED:
             raise UserError(f"--seed is {self.seed} and --seeds {self.seeds}; the last seed must be at most {MAX_SEED}")
+        for name in ("episodes", "eval_every"):
+            if getattr(self, name) % self.together:
+                flag, number = name.replace("_", "-"), getattr(self, name)
+                raise UserError(f"--{flag} is {number}; it must be a multiple of --together, which is {self.together}")
         if self.task not in TASKS:
             raise UserError(f"unknown task {self.task!r}; there are: {', '.join(TASKS)}")
         layout_options(self.env, self.layout)
@@ -76,17 +81,30 @@ class DownstreamConfig:
         return dataclasses.asdict(self)
 
 
-PRESETS: dict[str, dict[str, Any]] = {
-    "quick": {},
+# By environment; * is for all. An episode of 2D-Gunner is twenty times as long as one of Multi-Particle.
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "quick": {"*": {}, "gunner": {"episodes": 2400, "gradient_steps": 10, "warmup": 20_000, "eval_every": 120}},
     "paper": {
-        "episodes": 10_000,
-        "gradient_steps": 50,
-        "hidden": 1024,
-        "actor_activation": "tanh",
-        "learning_rate": 1e-4,
-        "eval_every": 250,
+        "*": {
+            "episodes": 10_000,
+            "gradient_steps": 50,
+            "together": 1,
+            "batch_size": 256,
+            "warmup": 1000,
+            "hidden": 1024,
+            "actor_activation": "tanh",
+            "learning_rate": 1e-4,
+            "eval_every": 250,
+        }
     },
 }
+
+
+def preset_options(preset: Any, env: str) -> dict[str, Any]:
+    """What a preset says for an environment."""
+    if preset not in PRESETS:
+        raise UserError(f"--preset is {preset!r}; choose one of {', '.join(PRESETS)}")
+    return PRESETS[preset]["*"] | PRESETS[preset].get(env, {})
 
 
 def layout_options(env: str, layout: str) -> dict[str, Any]:
@@ -103,13 +121,11 @@ def layout_options(env: str, layout: str) -> dict[str, Any]:
 def configure_downstream(run: str | Path | None, task: str, **changes: Any) -> DownstreamConfig:
     """The preset with the given options changed; refuses a task of another environment than the run's."""
     name = full_name(task)
-    preset = changes.get("preset", "quick")
-    if preset not in PRESETS:
-        raise UserError(f"--preset is {preset!r}; choose one of {', '.join(PRESETS)}")
+    options = preset_options(changes.get("preset", "quick"), TASKS[name].env)
     known = {spec.name for spec in dataclasses.fields(DownstreamConfig)}
     if unknown := sorted(set(changes) - known):
         raise UserError(f"option {unknown[0]!r} is unknown; options are {', '.join(sorted(known))}")
-    values = {**PRESETS[preset], **changes, "task": name, "run": "" if run is None else str(run)}
+    values = {**options, **changes, "task": name, "run": "" if run is None else str(run)}
     values["layout"] = str(values.get("layout", "")) or DEFAULT_LAYOUTS[TASKS[name].env]
     if run is None and not values.get("flat"):
         raise UserError("name the run whose skills are to be used, or learn without skills with --flat")

@@ -127,7 +127,8 @@ class Trial:
         done, seconds = 0, 0.0
         with Progress(config.episodes, quiet=quiet) as progress:
             while done < config.episodes:
-                after = min(done + SLICE, (done // config.eval_every + 1) * config.eval_every, config.episodes)
+                step = max(1, SLICE // config.together) * config.together
+                after = min(done + step, (done // config.eval_every + 1) * config.eval_every, config.episodes)
                 started, infos = time.perf_counter(), {}
                 for index, seed in enumerate(seeds):  # one after another: their matmuls fill the cores already
                     bounds = jnp.int32(done), jnp.int32(after)
@@ -149,7 +150,8 @@ class Trial:
     ) -> list[dict[str, Any]]:
         """The rows of metrics of one evaluation, one for every seed."""
         rows = []
-        learned = max(0, done - self.hierarchy.warmup)
+        warmup, together = self.hierarchy.warmup, self.hierarchy.together
+        learned = max(0, done - warmup // together * together)
         for index, state in enumerate(states):
             seed = self.config.seed + index
             scores = returns(evaluate(state.sac, self.frozen, self.start, self.tests))
@@ -222,8 +224,9 @@ def _hierarchy(config: DownstreamConfig, task: Task, interface: Interface) -> Hi
         sac=sac,
         gradient_steps=config.gradient_steps,
         batch_size=config.batch_size,
-        capacity=min(config.episodes, max(1, MEMORY // length)),
+        capacity=min(config.episodes, max(1, MEMORY // length // config.together) * config.together),
         warmup=-(-warmup // decisions) - 1,
+        together=config.together,
     )
 
 
