@@ -97,6 +97,29 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument(flag, default=argparse.SUPPRESS, help=text, required=spec.name == "task", **given)
     command.set_defaults(command=_downstream)
 
+    command = commands.add_parser("suite", help="run declared sets of runs, evaluations and tasks")
+    verbs = command.add_subparsers(title="commands", metavar="VERB", required=True)
+    verb = verbs.add_parser("list", help="the suites that come with the package")
+    verb.set_defaults(command=_suite_list)
+    for name, text in (("run", "do all jobs that are not finished"), ("show", "the jobs, what is finished, the forecast")):
+        verb = verbs.add_parser(name, help=text)
+        verb.add_argument("suite", metavar="NAME", help="a suite of the package, or the path of one's own .toml file")
+        verb.add_argument("--runs", type=Path, metavar="DIR", help="folder of the runs; default: runs/NAME")
+        verb.add_argument("--results", type=Path, metavar="DIR", help="folder of the results; default: results/NAME")
+        verb.add_argument("--workers", type=_whole, metavar="N", help="jobs at a time; default: one per core")
+        if name == "run":
+            verb.add_argument("--engine", choices=("local", "ray"), default="local", help="this machine, or a Ray cluster")
+            verb.add_argument("--address", metavar="HOST:PORT", help="of the Ray cluster; default: one started here")
+            verb.add_argument("--quiet", action="store_true", help="no progress display and no table")
+        else:
+            verb.add_argument("--json", action="store_true", help="print JSON")
+        verb.set_defaults(command=_suite_run if name == "run" else _suite_show)
+
+    command = commands.add_parser("report", help="build the page, the figures and the parity table from results")
+    command.add_argument("results", nargs="*", type=Path, metavar="RESULTS", help="folders; default: all in results/")
+    command.add_argument("--out", type=Path, metavar="DIR", help="default: the folder of the first results")
+    command.set_defaults(command=_report)
+
     command = commands.add_parser("show", help="where a run stands")
     command.add_argument("run", type=Path, metavar="RUN")
     command.add_argument("--json", action="store_true", help="print JSON")
@@ -272,6 +295,57 @@ def _downstream(options: argparse.Namespace) -> int:
         print(json.dumps(result))
     else:
         print(place if options.quiet else table(result, place))
+    return 0
+
+
+def _suite_list(options: argparse.Namespace) -> int:
+    from susd.experiments import suite
+
+    for name in suite.names():
+        loaded = suite.load(name)
+        print(f"{name}: {len(loaded.jobs)} jobs. {' '.join(loaded.about.split())}")
+    return 0
+
+
+def _suite_run(options: argparse.Namespace) -> int:
+    from susd.experiments import engine, suite
+
+    loaded = suite.load(options.suite)
+    _check_workers(options.workers)
+    runs, results = engine.folders(loaded, options.runs, options.results)
+    where = engine.engine_of(options.engine, options.address, options.workers, runs, results)
+    summary = engine.run(loaded, where, runs, results, options.quiet)
+    if not options.quiet:
+        print(f"{summary.done} jobs done, {summary.skipped} finished before, {len(summary.failed)} failed")
+    for outcome in summary.failed:
+        print(f"  failed: {outcome.job.name}: {outcome.reason}")
+    print(summary.results / engine.FACTS)
+    return 1 if summary.failed else 0
+
+
+def _suite_show(options: argparse.Namespace) -> int:
+    from susd.experiments import engine, suite
+
+    loaded = suite.load(options.suite)
+    _check_workers(options.workers)
+    _, results = engine.folders(loaded, options.runs, options.results)
+    status = engine.status(loaded, results, options.workers)
+    print(json.dumps(status) if options.json else engine.table(status))
+    return 0
+
+
+def _check_workers(workers: int | None) -> None:
+    if workers is not None and not 1 <= workers <= 4096:
+        raise UserError(f"--workers is {workers}; it must be from 1 to 4096")
+
+
+def _report(options: argparse.Namespace) -> int:
+    from susd.experiments import report
+
+    folders = options.results or sorted(path.parent for path in Path("results").glob("*/facts.jsonl"))
+    if not folders:
+        raise UserError("there are no results in results/; name folders, or make some with `susd suite run NAME`")
+    print(report.build(folders, options.out or folders[0]))
     return 0
 
 

@@ -30,7 +30,12 @@ _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 def write_json(path: Path, obj: Any) -> None:
     """Write a JSON file whole or not at all."""
-    _replace(path, (json.dumps(obj, indent=2, ensure_ascii=False) + "\n").encode())
+    write_text(path, json.dumps(obj, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    _replace(path, text.encode())
 
 
 def read_json(path: Path) -> Any:
@@ -340,12 +345,13 @@ class Progress:
             self._task = self._bar.add_task("", total=total_epochs, completed=start_epoch, text="starting")
             self._bar.start()
 
-    def update(self, epoch: int, fields: Mapping[str, float | str]) -> None:
+    def update(self, epoch: int, fields: Mapping[str, float | str], left: float | None = None) -> None:
         """Show that `epoch` epochs are done, the time left and some values, such as {"steps/s": 1.2e4, "coverage": 31}."""
         now = time.monotonic()
-        left = (now - self._began) / max(epoch - self._start, 1) * (self._total - epoch)
+        if left is None:
+            left = (now - self._began) / max(epoch - self._start, 1) * (self._total - epoch)
         values = [f"{name} {value if isinstance(value, str) else short(value)}" for name, value in fields.items()]
-        text = "  ".join([f"{epoch}/{self._total}", f"{_duration(left)} left", *values])
+        text = "  ".join([f"{epoch}/{self._total}", f"{duration(left)} left", *values])
         if self._bar is not None:
             self._bar.update(self._task, completed=epoch, text=text)
         elif not self._quiet and (now - self._printed >= self._INTERVAL or epoch >= self._total):
@@ -381,7 +387,8 @@ def _terminal_bar() -> Any:
     return RichProgress(BarColumn(bar_width=12), text, console=Console(stderr=True))
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
