@@ -225,9 +225,10 @@ def _left(
     times: dict[str, float], waiting: Iterable[Job], running: Iterable[Job], finished: set[str], slots: int, passed: float
 ) -> float:
     """Seconds to go, corrected by how the forecast has fared so far."""
-    over = sum(seconds for name, seconds in times.items() if name in finished)
-    ahead = sum(times[job.name] for job in waiting) + 0.5 * sum(times[job.name] for job in running)
-    pace = passed / (over / slots) if over > 60 and passed > 60 else 1.0
+    half = 0.5 * sum(times[job.name] for job in running)  # of what is running, on average
+    over = half + sum(seconds for name, seconds in times.items() if name in finished)
+    ahead = half + sum(times[job.name] for job in waiting)
+    pace = passed * slots / over if over > 60 else 1.0
     return ahead / slots * pace
 
 

@@ -23,6 +23,7 @@ Any key of a method that is not one of KEYS is an option of its runs.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -205,6 +206,7 @@ def _tasks(
     index: int,
 ) -> Iterator[Job]:
     options = _table(declared, "downstream") | _table(world, "downstream")
+    _known("downstream", options, tuple(spec.name for spec in dataclasses.fields(DownstreamConfig)))
     options = preset_options(options.get("preset", "quick"), env) | options
     layouts = [str(x) for x in _list(entry, "layouts") or _list(world, "layouts") or [DEFAULT_LAYOUTS.get(env, "")]]
     count = entry.get("layouts_per_seed", world.get("layouts_per_seed", len(layouts)))
@@ -221,10 +223,7 @@ def _tasks(
             seed = int(run.rpartition("-s")[2])
             given = {"task": full, "layout": layout, "seed": seed, "flat": trained is None}
             given |= {"skill_seed": 0 if trained is None else seed}
-            try:
-                config = DownstreamConfig(**(options | given))
-            except TypeError:
-                raise UserError(f"downstream has an unknown option among {', '.join(options)}") from None
+            config = DownstreamConfig(**(options | given))
             short = full.partition("-")[2]
             yield Job(f"{run}/{short}@{layout}", run, label, "downstream", config.to_json(), trained)
 
