@@ -107,6 +107,12 @@ def parser() -> argparse.ArgumentParser:
         verb.add_argument("--runs", type=Path, metavar="DIR", help="folder of the runs; default: runs/NAME")
         verb.add_argument("--results", type=Path, metavar="DIR", help="folder of the results; default: results/NAME")
         verb.add_argument("--workers", type=_whole, metavar="N", help="jobs at a time; default: one per core")
+        verb.add_argument(
+            "--only",
+            action="append",
+            metavar="PATTERN",
+            help="jobs of such names and their needs, e.g. 'gunner/*'; may be repeated",
+        )
         if name == "run":
             verb.add_argument("--engine", choices=("local", "ray"), default="local", help="this machine, or a Ray cluster")
             verb.add_argument("--address", metavar="HOST:PORT", help="of the Ray cluster; default: one started here")
@@ -308,10 +314,9 @@ def _suite_list(options: argparse.Namespace) -> int:
 
 
 def _suite_run(options: argparse.Namespace) -> int:
-    from susd.experiments import engine, suite
+    from susd.experiments import engine
 
-    loaded = suite.load(options.suite)
-    _check_workers(options.workers)
+    loaded = _suite(options)
     runs, results = engine.folders(loaded, options.runs, options.results)
     where = engine.engine_of(options.engine, options.address, options.workers, runs, results)
     summary = engine.run(loaded, where, runs, results, options.quiet)
@@ -324,19 +329,22 @@ def _suite_run(options: argparse.Namespace) -> int:
 
 
 def _suite_show(options: argparse.Namespace) -> int:
-    from susd.experiments import engine, suite
+    from susd.experiments import engine
 
-    loaded = suite.load(options.suite)
-    _check_workers(options.workers)
+    loaded = _suite(options)
     _, results = engine.folders(loaded, options.runs, options.results)
     status = engine.status(loaded, results, options.workers)
     print(json.dumps(status) if options.json else engine.table(status))
     return 0
 
 
-def _check_workers(workers: int | None) -> None:
-    if workers is not None and not 1 <= workers <= 4096:
-        raise UserError(f"--workers is {workers}; it must be from 1 to 4096")
+def _suite(options: argparse.Namespace) -> Any:
+    from susd.experiments import suite
+
+    if options.workers is not None and not 1 <= options.workers <= 4096:
+        raise UserError(f"--workers is {options.workers}; it must be from 1 to 4096")
+    loaded = suite.load(options.suite)
+    return loaded.only(options.only) if options.only else loaded
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -226,9 +226,9 @@ def _left(
 ) -> float:
     """Seconds to go, corrected by how the forecast has fared so far."""
     half = 0.5 * sum(times[job.name] for job in running)  # of what is running, on average
-    over = half + sum(seconds for name, seconds in times.items() if name in finished)
+    over = sum(seconds for name, seconds in times.items() if name in finished)
     ahead = half + sum(times[job.name] for job in waiting)
-    pace = passed * slots / over if over > 60 else 1.0
+    pace = passed * slots / (over + half) if over > 60 else 1.0
     return ahead / slots * pace
 
 

@@ -26,8 +26,9 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,17 @@ class Suite:
     about: str
     text: str  # the file
     jobs: tuple[Job, ...]
+
+    def only(self, patterns: Sequence[str]) -> Suite:
+        """The jobs whose names match one of the patterns (`gunner/*`, `*/susd-s0/*`), and what they need."""
+        for pattern in patterns:
+            if not any(fnmatchcase(job.name, pattern) for job in self.jobs):
+                raise UserError(
+                    f"--only {pattern!r} matches no job of {self.name}; jobs are named like {self.jobs[0].name}"
+                )
+        chosen = [job for job in self.jobs if any(fnmatchcase(job.name, pattern) for pattern in patterns)]
+        wanted = {job.name for job in chosen} | {job.needs for job in chosen}
+        return dataclasses.replace(self, jobs=tuple(job for job in self.jobs if job.name in wanted))
 
 
 def names() -> list[str]:
