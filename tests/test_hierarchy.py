@@ -217,6 +217,17 @@ def test_episodes_depend_on_their_number_and_the_seed_alone(
     assert not np.array_equal(whole.sac.actor.trunk.weights[0], other.sac.actor.trunk.weights[0])
 
 
+def test_episodes_side_by_side_are_those_one_after_another() -> None:
+    """While nothing is learned they are the same, in the same order; then as many gradient steps follow as before."""
+    alone, abreast = hierarchy(capacity=6, warmup=3), hierarchy(capacity=6, warmup=3, together=3)
+    states = [fast(high.train)(started(high), jnp.ones(2), None, 0, 3)[0] for high in (alone, abreast)]
+    for one, other in zip(*(jax.tree.leaves(state) for state in states), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    later = fast(abreast.train)(states[1], jnp.ones(2), None, 3, 6)[0]
+    assert {int(x) for x in jax.tree.leaves(later.sac) if x.dtype == jnp.int32} == {15}
+    assert int(later.replay.size) == 24
+
+
 def test_a_given_start_begins_every_episode() -> None:
     start = Dots(jnp.asarray([0.5, -0.5]), jnp.zeros(2))
     high = hierarchy()
@@ -298,6 +309,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {  # what is typed after `susd downstream
     "gunner --task lim --flat --skill-seed 5": ("--skill-seed", "5", "no skills"),
     "--task lim --flat --skill-seed 0": ("--skill-seed", "no skills"),
     "gunner --task lim --preset fast": ("'fast'", "quick, paper"),
+    "gunner --task lim --episodes 50": ("--episodes", "50", "multiple of --together", "20"),
     "gunner --task lim --episodes 0": ("--episodes", "0", "at least 1"),
     "gunner --task lim --hidden 8.5": ("--hidden", "'8.5'", "whole number"),
     "gunner --task lim --learning-rate nan": ("--learning-rate", "'nan'", "finite number"),
@@ -333,14 +345,17 @@ def test_an_option_of_python_is_refused_by_name(runs: Path) -> None:
 
 def test_presets_and_defaults(runs: Path) -> None:
     quick, paper = (configure_downstream("particles", "fp-hard", preset=preset) for preset in ("quick", "paper"))
-    assert (quick.episodes, quick.gradient_steps, quick.hidden, quick.learning_rate) == (1000, 20, 256, 3e-4)
+    assert (quick.episodes, quick.gradient_steps, quick.hidden, quick.learning_rate) == (10_000, 2, 128, 1e-3)
+    assert (quick.together, quick.batch_size, quick.warmup, quick.eval_every) == (20, 64, 10_000, 500)
+    assert paper.together == 1
     assert (paper.episodes, paper.gradient_steps, paper.hidden, paper.learning_rate) == (10_000, 50, 1024, 1e-4)
     assert (paper.eval_every, paper.actor_activation, paper.batch_size, paper.warmup) == (250, "tanh", 256, 1000)
-    same = ("discount", "alpha_init", "target_entropy", "batch_size", "warmup", "eval_episodes", "layout", "tau")
+    same = ("discount", "alpha_init", "target_entropy", "eval_episodes", "layout", "tau")
     assert all(getattr(quick, name) == getattr(paper, name) for name in same)
     assert (quick.task, quick.layout, quick.skill_seed) == ("multi_particle-fp-hard", "1", 0)
     gunner = configure_downstream("gunner", "lim", hidden=8)
     assert (gunner.layout, gunner.skill_seed, gunner.hidden) == ("centre", 5, 8)
+    assert (gunner.episodes, gunner.gradient_steps, gunner.warmup) == (2400, 10, 20_000)  # its episodes are longer
     assert configure_downstream("particles", "fp-hard", layout=22).layout == "22"
 
 
@@ -357,7 +372,7 @@ def test_every_result_has_a_folder_of_its_own(runs: Path) -> None:
 
 # --- from end to end --------------------------------------------------------------------------------------------------
 
-SMALL = ("--hidden", 8, "--batch-size", 8, "--gradient-steps", 2, "--eval-every", 4, "--eval-episodes", 3, "--episodes", 10)
+SMALL = ("--hidden", 8, "--batch-size", 8, "--gradient-steps", 2, "--eval-every", 4, "--eval-episodes", 3, "--episodes", 10, "--together", 1)
 CASES = {  # name -> environment, task, method, layout, steps of an episode, bound, options besides
     "gunner": ("gunner", "gunner-lim", "susd", "centre", 1000, 173.2, ("--seeds", 2)),
     "particles": ("multi_particle", "multi_particle-seq-easy", "susd", "1", 50, 56.2, ("--seeds", 2)),
@@ -489,10 +504,10 @@ def test_the_flat_learner_looks_as_far_ahead_as_the_hierarchy() -> None:
     flat = Trial.build(configure_downstream(None, "seq-easy", flat=True)).hierarchy
     assert flat.sac.discount**5 == pytest.approx(0.99)
     assert (flat.sac.inputs, flat.sac.actions, flat.decisions) == (81, 20, 50)
-    assert (flat.warmup, flat.capacity, flat.gradient_steps) == (99, 1000, 20)
+    assert (flat.warmup, flat.capacity, flat.gradient_steps, flat.together) == (999, 10_000, 2, 20)
     gunner = Trial.build(configure_downstream(None, "lim", flat=True, episodes=5000, layout="3"))
     assert gunner.hierarchy.capacity == 1000  # a million steps
-    assert gunner.hierarchy.warmup == 4
+    assert gunner.hierarchy.warmup == 99
     np.testing.assert_allclose(gunner.start.agent, 0.8 * 4.99, rtol=1e-6)
     np.testing.assert_array_equal(
         Trial.build(configure_downstream(None, "seq-easy", flat=True, layout="22")).start.position,
