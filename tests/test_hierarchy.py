@@ -372,7 +372,10 @@ def test_every_result_has_a_folder_of_its_own(runs: Path) -> None:
 
 # --- from end to end --------------------------------------------------------------------------------------------------
 
-SMALL = ("--hidden", 8, "--batch-size", 8, "--gradient-steps", 2, "--eval-every", 4, "--eval-episodes", 3, "--episodes", 10, "--together", 1)
+SMALL = (
+    *("--hidden", 8, "--batch-size", 8, "--gradient-steps", 2, "--eval-every", 4, "--eval-episodes", 3),
+    *("--episodes", 10, "--together", 1),
+)
 CASES = {  # name -> environment, task, method, layout, steps of an episode, bound, options besides
     "gunner": ("gunner", "gunner-lim", "susd", "centre", 1000, 173.2, ("--seeds", 2)),
     "particles": ("multi_particle", "multi_particle-seq-easy", "susd", "1", 50, 56.2, ("--seeds", 2)),
