@@ -10,6 +10,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from susd.experiments import parity, scores, store
+from susd.experiments.scores import Setting
+
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "docs/results.md", "docs/presets.md", "docs/speed.md")
 WORLDS = {"gunner": "2D-Gunner", "multi_particle": "Multi-Particle"}
@@ -115,6 +118,7 @@ def speed() -> str:
             "share_of_matmul_float32": "share of the matmul rate",
             "epoch_seconds": "seconds per epoch",
             "compile_seconds": "compile seconds",
+            "task_seconds": "seconds in all, from the command to its end",
         }
         for key, label in names.items():
             if key in result:
@@ -165,6 +169,22 @@ def method_speed() -> str:
     return markdown(("world", "method", "gradient steps/s", "time of SUSD's step", "FLOPs of SUSD's step"), rows)
 
 
+def tasks(env: str, pretrained: str, tested: str = "fixed") -> str:
+    """Every score of every method on the tasks of one world: mean discounted return in the last quarter of training."""
+    facts = store.load(ROOT / "results" / "2d-quick" / "facts.jsonl")
+    found = scores.downstream(facts).get(Setting(env, pretrained, tested), {})
+    labels = [label for label in scores.labels_of(found) if label in scores.METHODS]
+    told = {(r.subject, r.label): r.paper for r in parity.paper() if (r.environment, r.episode) == (env, "")}
+    rows = []
+    for task, by_label in found.items():
+        first = next(iter(by_label.values()))
+        bounds = [f"{sum(s.references[name] for s in first) / len(first):.1f}" for name in ("expert", "do_nothing")]
+        numbers = [" / ".join(f"{score.value:.1f}" for score in by_label.get(label, [])) or "-" for label in labels]
+        rows.append((f"`{task}`", told.get((task, "susd"), "-"), *bounds, *numbers))
+    head = ("task", "paper's SUSD", "expert", "do nothing", *(scores.name_of(label) for label in labels))
+    return markdown(head, rows) if rows else "Not run yet."
+
+
 TABLES = {
     "quick": quick,
     "coverage": coverage,
@@ -173,6 +193,10 @@ TABLES = {
     "methods_gunner": lambda: methods("gunner"),
     "methods_multi_particle": lambda: methods("multi_particle"),
     "method_speed": method_speed,
+    "tasks_gunner": lambda: tasks("gunner", "fixed"),
+    "tasks_random": lambda: tasks("multi_particle", "random"),
+    "tasks_random_random": lambda: tasks("multi_particle", "random", "random"),
+    "tasks_fixed": lambda: tasks("multi_particle", "fixed"),
 }
 
 

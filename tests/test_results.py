@@ -37,6 +37,15 @@ def test_a_changed_number_is_noticed() -> None:
     assert TABLES.fill(changed) == text != changed
 
 
+def test_the_report_is_made_of_the_recorded_facts(tmp_path: Path) -> None:
+    from susd.experiments import report
+
+    folders = sorted(path.parent for path in (ROOT / "results").glob("*/facts.jsonl"))
+    assert [folder.name for folder in folders] == ["2d-quick"]
+    assert report.build(folders, tmp_path).stat().st_size > 100_000
+    assert (tmp_path / "parity.csv").read_text() == (ROOT / "results" / "parity.csv").read_text()
+
+
 @pytest.mark.parametrize("env", TABLES.WORLDS)
 def test_quick_meets_its_learning_targets(env: str) -> None:
     runs = json.loads((ROOT / "results" / f"quick-{env}.json").read_text())["runs"]

@@ -123,7 +123,7 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("report", help="build the page, the figures and the parity table from results")
     command.add_argument("results", nargs="*", type=Path, metavar="RESULTS", help="folders; default: all in results/")
-    command.add_argument("--out", type=Path, metavar="DIR", help="default: the folder of the first results")
+    command.add_argument("--out", type=Path, metavar="DIR", help="default: the folder named first, or results/")
     command.set_defaults(command=_report)
 
     command = commands.add_parser("show", help="where a run stands")
@@ -353,7 +353,7 @@ def _report(options: argparse.Namespace) -> int:
     folders = options.results or sorted(path.parent for path in Path("results").glob("*/facts.jsonl"))
     if not folders:
         raise UserError("there are no results in results/; name folders, or make some with `susd suite run NAME`")
-    print(report.build(folders, options.out or folders[0]))
+    print(report.build(folders, options.out or (folders[0] if options.results else Path("results"))))
     return 0
 
 
