@@ -355,7 +355,7 @@ def test_presets_and_defaults(runs: Path) -> None:
     assert (quick.task, quick.layout, quick.skill_seed) == ("multi_particle-fp-hard", "1", 0)
     gunner = configure_downstream("gunner", "lim", hidden=8)
     assert (gunner.layout, gunner.skill_seed, gunner.hidden) == ("centre", 5, 8)
-    assert (gunner.episodes, gunner.gradient_steps, gunner.warmup) == (2400, 10, 20_000)  # its episodes are longer
+    assert (gunner.episodes, gunner.gradient_steps, gunner.discount) == (2400, 10, 0.9)  # its episodes are longer
     assert configure_downstream("particles", "fp-hard", layout=22).layout == "22"
 
 

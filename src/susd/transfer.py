@@ -83,7 +83,17 @@ class DownstreamConfig:
 
 # By environment; * is for all. An episode of 2D-Gunner is twenty times as long as one of Multi-Particle.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
-    "quick": {"*": {}, "gunner": {"episodes": 2400, "gradient_steps": 10, "warmup": 20_000, "eval_every": 120}},
+    "quick": {
+        "*": {},
+        "gunner": {
+            "episodes": 2400,
+            "gradient_steps": 10,
+            "batch_size": 128,
+            "warmup": 20_000,
+            "discount": 0.9,
+            "eval_every": 120,
+        },
+    },
     "paper": {
         "*": {
             "episodes": 10_000,
