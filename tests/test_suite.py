@@ -218,6 +218,25 @@ def test_a_job_that_dies_is_tried_once_more_and_then_reported_without_losing_the
     assert {f"{second}/train", f"{second}/control"} <= set(twice.started)
 
 
+def test_results_that_came_without_their_runs_are_gone_on_with(tmp_path: Path) -> None:
+    """Training is done again where something needs it, and only there."""
+    loaded = suite.load(declare(tmp_path, "evaluations = {control = {}}\n" + TINY))
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    done = [job for job in loaded.jobs if job.name != "gunner/susd-s1/control"]
+    for job in done:
+        store.append(results / "facts.jsonl", [_ended(job, 1.0)])
+    fake = Fake({})
+    summary = engine.run(loaded, fake, runs, results, quiet=True)
+    assert fake.started == ["gunner/susd-s1/train", "gunner/susd-s1/control"]
+    assert (summary.done, summary.skipped) == (2, 2)
+    there = runs / "gunner" / "susd-s1" / "checkpoints" / "step-00000002.ckpt"
+    there.parent.mkdir(parents=True)
+    there.touch()
+    again = Fake({})
+    engine.run(loaded, again, runs, results, quiet=True)
+    assert again.started == ["gunner/susd-s1/control"]
+
+
 def test_a_real_failure_is_told_with_its_reason(susd: Command) -> None:
     path = declare(susd.folder, TINY.replace("[0, 1]", "[0]"))
     place = susd.folder / "runs" / "mine" / "gunner" / "susd-s0"

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from susd.errors import UserError
 from susd.experiments import store
 from susd.experiments.suite import Job, Suite
-from susd.experiments.work import FACTS
+from susd.experiments.work import FACTS, is_trained
 from susd.runlog import Progress, duration, write_text
 
 ATTEMPTS = 2  # a job that dies is tried once more
@@ -136,6 +136,9 @@ def run(suite: Suite, engine: Engine, runs: Path, results: Path, quiet: bool = F
     facts = store.load(results / FACTS)
     finished = _finished(suite, facts)
     waiting = [job for job in suite.jobs if job.name not in finished]
+    needed = {job.needs for job in waiting if job.needs in finished and not is_trained(job, runs)}
+    waiting = [job for job in suite.jobs if job.name not in finished or job.name in needed]
+    finished -= needed
     skipped = len(suite.jobs) - len(waiting)
     for folder in (runs, results):
         make_folder(folder)

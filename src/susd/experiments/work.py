@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import sys
 import threading
 import time
@@ -32,7 +31,8 @@ Meta = dict[str, Any]
 def do(job: Job, runs: Path, results: Path) -> bool:
     """Do a job unless it is finished; True if it was done here."""
     with _alone(runs / ".jobs" / f"{job.name.replace('/', '~')}.lock"):
-        if (job.name, job.hash) in store.finished(store.load(results / FACTS)):
+        known = (job.name, job.hash) in store.finished(store.load(results / FACTS))
+        if known and (job.phase != "train" or is_trained(job, runs)):
             return False
         began = time.perf_counter()
         place = runs / job.run
@@ -56,6 +56,12 @@ def do(job: Job, runs: Path, results: Path) -> bool:
         return store.append(results / FACTS, rows)
 
 
+def is_trained(job: Job, runs: Path) -> bool:
+    """Whether the run that a job needs or makes is there; results may have come without it, from another machine."""
+    assert job.trained is not None
+    return (runs / job.run / "checkpoints" / f"step-{job.trained.epochs:08d}.ckpt").exists()  # as checkpoint.save names it
+
+
 def _train(job: Job, place: Path) -> tuple[Numbers, Meta]:
     from susd.loop import train
 
@@ -76,13 +82,16 @@ def _train(job: Job, place: Path) -> tuple[Numbers, Meta]:
 
 def _keep_picture(place: Path, target: Path) -> None:
     """Draw the run, and keep the picture of its trajectories beside the results."""
+    from PIL import Image
+
     from susd.evaluation.evaluate import pictures
 
     drawn = [path for path in pictures(place) if path.name == "trajectories.png"]
     for path in drawn:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_suffix(f".{os.getpid()}.tmp")
-        shutil.copyfile(path, temporary)
+        small = Image.open(path).convert("RGB").quantize(256)  # a third of the size
+        small.save(temporary, format="PNG", optimize=True)
         os.replace(temporary, target)
 
 
