@@ -18,16 +18,8 @@ from susd.runlog import write_json
 RESULTS = Path(__file__).parent / "results"
 WAYS = {
     "hidden256": (
-        "--episodes",
-        "1000",
-        "--gradient-steps",
-        "20",
-        "--hidden",
-        "256",
-        "--batch-size",
-        "256",
-        "--eval-every",
-        "100",
+        *("--episodes", "1000", "--gradient-steps", "20", "--together", "1"),
+        *("--hidden", "256", "--batch-size", "256", "--eval-every", "100"),
     ),
     "quick": (),
 }
