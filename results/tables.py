@@ -12,6 +12,7 @@ from typing import Any
 
 from susd.experiments import parity, scores, store
 from susd.experiments.scores import Setting
+from susd.experiments.sections import references
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "docs/results.md", "docs/presets.md", "docs/speed.md")
@@ -177,8 +178,8 @@ def tasks(env: str, pretrained: str, tested: str = "fixed") -> str:
     told = {(r.subject, r.label): r.paper for r in parity.paper() if (r.environment, r.episode) == (env, "")}
     rows = []
     for task, by_label in found.items():
-        first = next(iter(by_label.values()))
-        bounds = [f"{sum(s.references[name] for s in first) / len(first):.1f}" for name in ("expert", "do_nothing")]
+        known = references(by_label)
+        bounds = [f"{known[name]:.1f}" for name in ("expert", "do_nothing")]
         numbers = [" / ".join(f"{score.value:.1f}" for score in by_label.get(label, [])) or "-" for label in labels]
         rows.append((f"`{task}`", told.get((task, "susd"), "-"), *bounds, *numbers))
     head = ("task", "paper's SUSD", "expert", "do nothing", *(scores.name_of(label) for label in labels))

@@ -46,6 +46,21 @@ class Command:
         return self("train", "--run", run, "--resume", "--no-report", *arguments, code=code)
 
 
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one sentence with which a command ends that exits with 2."""
+    from susd.cli import main
+
+    with pytest.raises(SystemExit) as exited:
+        main([str(argument) for argument in arguments])
+    printed = capsys.readouterr()
+    assert exited.value.code == 2, printed
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    prefix, sentence = "susd: error: ", printed.err.strip()
+    assert sentence.startswith(prefix)
+    return sentence.removeprefix(prefix)
+
+
 def checksum(run: Path) -> str:
     """What `susd show` says of the whole state."""
     from susd.summary import show

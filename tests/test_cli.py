@@ -16,24 +16,11 @@ import numpy as np
 import pytest
 
 import susd.loop
-from conftest import TINY, Command, checksum, metrics
+from conftest import TINY, Command, checksum, metrics, refused
 from susd.cli import main
 
 GOLDEN = Path(__file__).parent / "golden"
 Trained = Callable[..., Path]
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The one sentence with which a command ends that exits with 2."""
-    with pytest.raises(SystemExit) as exited:
-        main([str(argument) for argument in arguments])
-    printed = capsys.readouterr()
-    assert exited.value.code == 2, printed
-    assert printed.out == ""
-    assert printed.err.count("\n") == 1
-    prefix, sentence = "susd: error: ", printed.err.strip()
-    assert sentence.startswith(prefix)
-    return sentence.removeprefix(prefix)
 
 
 @pytest.fixture

@@ -311,6 +311,28 @@ def test_the_protocol_of_the_paper_is_recognised(tmp_path: Path) -> None:
     assert [line.ours.count for line in found if line.ours] == [3] * 4  # layout 7 is none of the paper's
 
 
+def test_random_layouts_stand_in_where_the_fixed_one_was_not_run(tmp_path: Path) -> None:
+    """And only there; the note says so."""
+    rng = np.random.default_rng(0)
+    for label, level in (("susd-random", 0.9), ("susd", 0.2), ("metra-random", 0.5)):
+        job(tmp_path / "facts.jsonl", "multi_particle", label, 0, "fp-easy@1", "downstream",
+            task_numbers(rng, "fp-easy", "1", level, 10_000))  # fmt: skip
+        job(
+            tmp_path / "facts.jsonl", "multi_particle", label, 0, "decoding", "decoding", iter([("phi", 1, "error", level)])
+        )
+    here = [line for line in lines_of(tmp_path, tmp_path) if line.row.environment == "multi_particle"]
+    lines = {(line.row.subject, line.row.label): line for line in here if not line.row.episode}
+    scores = store.load(tmp_path / "facts.jsonl")
+    for label, used in (("susd", "susd"), ("metra", "metra-random")):
+        (score,) = store.select(scores, label=used, metric="last_quarter_discounted")
+        line = lines["fp-easy", label]
+        assert line.ours is not None
+        assert line.ours.value == score.value
+        assert ("pretrained on random layouts" in " ".join(line.notes)) == (used != label)
+        (error,) = store.select(scores, label=used, metric="error")
+        assert lines["phi", label].ours.value == error.value  # type: ignore[union-attr]
+
+
 def test_smoothing_is_that_of_the_paper() -> None:
     curve = {episode: float(episode) for episode in range(0, 5001, 250)}
     smooth = sc.Score(0, "1", 0.0, {}, curve)

@@ -13,9 +13,10 @@ import pytest
 
 from conftest import Command
 from susd.errors import UserError
-from susd.experiments import engine, store, suite
+from susd.experiments import engine, store, suite, work
 from susd.experiments.store import Fact
 from susd.experiments.suite import Job
+from susd.summary import show
 
 TINY = """
 about = "for a test"
@@ -119,7 +120,7 @@ def test_a_file_declares_jobs(tmp_path: Path) -> None:
         ("[methods", "cannot read the suite"),
         ("seed = [0]", "the file has the unknown key 'seed'; it may have about, seeds"),
         ("[methods.susd]\n[environments.mars]", "environment 'mars' is unknown; there are gunner"),
-        ("[environments.gunner]\n[methods.best]", "method 'best' of 'best' is unknown; there are susd"),
+        ("[environments.gunner]\n[methods.best]", "methods.best: method 'best' is unknown; there are susd"),
         ("[environments.gunner]\n[methods.susd]\nepochs = 0", "methods.susd: --epochs is 0; it must be at least 1"),
         ("[environments.gunner]\n[methods.susd]\nepoch = 1", "methods.susd: option 'epoch' is unknown"),
         ("[environments.gunner]\n[methods.susd]\nskill_dim = {ant = 2}", "skill_dim has no value for gunner"),
@@ -127,7 +128,10 @@ def test_a_file_declares_jobs(tmp_path: Path) -> None:
         ("[environments.gunner]\ntasks = ['seq-easy']\n[methods.susd]", "task 'seq-easy' is one of multi_particle, not of"),
         ("[environments.gunner]\nlayouts = ['9']\ntasks = ['lim']\n[methods.susd]", "--layout is '9'; for gunner it is"),
         ("[environments.gunner]\nlayouts_per_seed = 4\n[methods.susd]", "layouts_per_seed is 4; it must be from 1 to 1"),
-        ("[environments.gunner]\n[methods.flat]\nflat = true\nepochs = 3", "methods.flat is flat and trains no run"),
+        (
+            "[environments.gunner]\n[methods.flat]\nflat = true\nepochs = 3",
+            "methods.flat: it is flat and trains no run, so it has no 'epochs'",
+        ),
         ("[environments.gunner]\n[methods.'a/b']\nmethod = 'susd'", "a name has letters, digits"),
         ("evaluations = {speed = {}}\n[environments.gunner]\n[methods.susd]", "evaluation 'speed' is unknown"),
         (
@@ -170,6 +174,7 @@ def test_finished_jobs_make_the_forecast(tmp_path: Path) -> None:
     one, other = loaded.jobs
     facts = [_ended(one, 50.0)]
     assert engine.forecast([other], loaded, facts) == ({other.name: 50.0}, 1)
+    assert engine.forecast([other], loaded.only([other.name]), facts) == ({other.name: 50.0}, 1)
     assert engine.forecast([other], loaded, [])[1] == 0
 
 
@@ -256,6 +261,7 @@ def test_the_smoke_suite_killed_at_a_random_moment_and_resumed_gives_the_same_ta
     whole = susd.folder / "out" / "whole"
     began = (whole / "facts.jsonl").stat().st_size
     assert began
+    assert all(work.is_trained(job, susd.folder / "whole") for job in suite.load("smoke").jobs if job.trained)
     assert (whole / "trajectories" / "multi_particle-susd.png").stat().st_size > 1000
     for _ in range(2):
         child = susd.start(
@@ -264,6 +270,7 @@ def test_the_smoke_suite_killed_at_a_random_moment_and_resumed_gives_the_same_ta
         time.sleep(random.uniform(3.0, 15.0))
         os.kill(child.pid, signal.SIGKILL)
         child.communicate()
+        assert _ends(susd.folder / "out" / "cut"), "jobs outlive the suite that was killed"
     result = susd("suite", "run", "smoke", "--runs", "cut", "--results", "out/cut")
     assert "forecast: " in result.stderr
     assert table(susd.folder / "out" / "cut") == table(whole)
@@ -271,6 +278,33 @@ def test_the_smoke_suite_killed_at_a_random_moment_and_resumed_gives_the_same_ta
     assert "0 jobs done, 9 finished before, 0 failed" in again.stdout
     status = json.loads(susd("suite", "show", "smoke", "--results", "out/cut", "--json").stdout)
     assert (status["finished"], len(status["jobs"]), status["seconds_left"]) == (9, 9, 0)
+
+
+def test_a_suite_that_is_interrupted_stops_its_jobs_and_says_so(susd: Command) -> None:
+    """The signal reaches the suite alone, as from a batch system; training saves itself and goes on later."""
+    path = declare(susd.folder, TINY.replace("[0, 1]", "[0]").replace("epochs = 2", "epochs = 100000"))
+    results, run = susd.folder / "results" / "mine", susd.folder / "runs" / "mine" / "gunner" / "susd-s0"
+    with susd.start("suite", "run", path, "--workers", 1, start_new_session=True) as child:
+        deadline = time.monotonic() + 120
+        while not (run / "metrics.jsonl").exists():
+            assert time.monotonic() < deadline
+            assert child.poll() is None
+            time.sleep(0.1)
+        os.kill(child.pid, signal.SIGINT)
+        _, errors = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "susd: interrupted" in errors
+    assert _ends(results)
+    assert show(run)["epoch"] > 0
+    assert store.load(results / "facts.jsonl") == []
+
+
+def _ends(folder: Path) -> bool:
+    """Whether no job of these results runs any more, very soon."""
+    deadline = time.monotonic() + 5
+    while _running(folder) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not _running(folder)
 
 
 def _running(folder: Path) -> list[int]:

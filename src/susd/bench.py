@@ -28,7 +28,8 @@ from susd.envs.base import Environment
 from susd.errors import UserError
 from susd.methods.catalog import METHOD_OPTIONS, METHODS
 from susd.program import Program, TrainState, subkey
-from susd.runlog import describe_machine, short
+from susd.progress import short
+from susd.runlog import describe_machine
 
 MATMUL = 2048  # large enough that a machine's rate no longer grows with it
 _COMPILED = "/jax/core/compile/backend_compile_duration"

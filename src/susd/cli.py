@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from susd.config import Config, configure
 from susd.envs import ENVIRONMENTS
 from susd.errors import UserError
+from susd.evaluation import EVALUATIONS
 from susd.transfer import DownstreamConfig
 
 USER_ERROR, NON_FINITE, INTERRUPTED = 2, 3, 130
@@ -72,8 +73,7 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("evaluate", help="measure a trained run; writes JSON and a figure into its folder")
     command.add_argument("run", type=Path, metavar="RUN")
-    evaluations = ("coverage", "control", "decoding", "completions")
-    command.add_argument("what", choices=evaluations, metavar="WHAT", help=", ".join(evaluations))
+    command.add_argument("what", choices=EVALUATIONS, metavar="WHAT", help=", ".join(EVALUATIONS))
     command.add_argument("--seed", type=_whole, metavar="N", default=0, help="seed of the evaluation's skills")
     command.add_argument("--steps", type=_whole, metavar="N", help="coverage, decoding: steps, a multiple of 200")
     command.add_argument("--json", action="store_true", help="print the JSON instead of a table")

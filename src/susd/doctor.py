@@ -14,7 +14,8 @@ from susd import bench
 from susd.config import Config
 from susd.machine import available_memory, state_bytes, use_compilation_cache
 from susd.program import Program
-from susd.runlog import describe_machine, short
+from susd.progress import short
+from susd.runlog import describe_machine
 
 OPTIONAL = {"tensorboardX": "tensorboard", "wandb": "wandb"}  # package -> the extra that installs it
 _FAST_BF16 = ("avx512_bf16", "amx_bf16", "amx_tile")

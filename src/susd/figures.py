@@ -89,7 +89,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _drawing(path: Path, width: float, height: float) -> Iterator[Figure]:
+def drawing(path: Path, width: float, height: float) -> Iterator[Figure]:
     """A figure in our style, saved when the block ends. It belongs to no window and no list of open figures."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -125,7 +125,7 @@ def trajectories(path: Path, spec: EnvSpec, obs: np.ndarray, skills: np.ndarray,
     rows = -(-len(spec.planes) // columns)
     turning = dim == 2 and not discrete
     colours = _colours("wheel", WHEEL) if turning or discrete else _colours("worlds", WHEEL[:5])
-    with _drawing(path, WIDTH, 1.45 * rows + 0.45 if many else 5.6) as figure:
+    with drawing(path, WIDTH, 1.45 * rows + 0.45 if many else 5.6) as figure:
         grid = figure.add_gridspec(rows, columns + turning, width_ratios=[1] * columns + [0.5 if many else 0.24] * turning)
         for index, plane in enumerate(spec.planes):
             axes = figure.add_subplot(grid[index // columns, index % columns])
@@ -165,7 +165,7 @@ def coverage_map(path: Path, spec: EnvSpec, counts: Mapping[str, np.ndarray]) ->
     width = WIDTH if flat else max(WIDTH, 0.98 * planes + 0.9)
     height = min((WIDTH - 0.9) / labels + 0.55, 5.6) if flat else 1.12 * labels + 0.6
     norm = LogNorm(1, max(10, *(int(grid.max()) for grid in counts.values())))
-    with _drawing(path, width, height) as figure:
+    with drawing(path, width, height) as figure:
         all_axes = figure.subplots(rows, columns, squeeze=False)
         for row, (label, grids) in enumerate(counts.items()):
             for column, plane in enumerate(spec.planes):
@@ -195,7 +195,7 @@ def control_matrix(
     if (rows, columns) != (len(names_rows), len(names_columns)):
         raise ValueError(f"a {rows} x {columns} matrix for {len(names_rows)} x {len(names_columns)} names")
     cell = min(0.95, 5.2 / columns)
-    with _drawing(path, max(cell * columns + 1.9, 4.6), cell * rows + (1.35 if rows > 1 or columns > 5 else 1.1)) as figure:
+    with drawing(path, max(cell * columns + 1.9, 4.6), cell * rows + (1.35 if rows > 1 or columns > 5 else 1.1)) as figure:
         axes = figure.add_subplot()
         colours = _colours("paper to ink", ("#ffffff", "#c5dcec", "#5a9fc9", "#1f5f9e", "#0c2346"))
         picture = axes.imshow(matrix, cmap=colours, vmin=0.0, vmax=max(float(np.nanmax(matrix)), 1.0))
@@ -228,7 +228,7 @@ def decoding_errors(path: Path, result: Mapping[str, Any]) -> Path:
     """Bars of the error of every factor, one hatch per way of reading, beside what the mean state would score."""
     labels = list(result)
     names = list(result[labels[0]]["per_factor"])
-    with _drawing(path, WIDTH, 3.2) as figure:
+    with drawing(path, WIDTH, 3.2) as figure:
         axes = figure.add_subplot()
         width = 0.8 / len(labels)
         for index, label in enumerate(labels):
@@ -249,7 +249,7 @@ def decoding_errors(path: Path, result: Mapping[str, Any]) -> Path:
 def completions(path: Path, result: Mapping[str, Any]) -> Path:
     """Steps in which random skills complete each task: the mean, and every repetition as a point."""
     tasks = list(result)
-    with _drawing(path, WIDTH, 0.5 * len(tasks) + 1.4) as figure:
+    with drawing(path, WIDTH, 0.5 * len(tasks) + 1.4) as figure:
         axes = figure.add_subplot()
         axes.barh(range(len(tasks)), [result[task]["mean"] for task in tasks], 0.6, color="#c5dcec")
         for row, task in enumerate(tasks):
@@ -274,7 +274,7 @@ def learning_curves(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     seeds = sorted({row.get("seed", 0) for row in rows})
     columns = min(3, len(metrics))
     count = -(-len(metrics) // columns)
-    with _drawing(path, WIDTH, 1.65 * count + 0.5) as figure:
+    with drawing(path, WIDTH, 1.65 * count + 0.5) as figure:
         for index, name in enumerate(metrics):
             axes = figure.add_subplot(count, columns, index + 1)
             for order, seed in enumerate(seeds):
@@ -362,7 +362,7 @@ def task_curves(
     from matplotlib.ticker import MaxNLocator
 
     styles = {"bound": ("-", "bound"), "expert": ("--", "scripted expert"), "do_nothing": (":", "do nothing")}
-    with _drawing(path, WIDTH, 3.4) as figure:
+    with drawing(path, WIDTH, 3.4) as figure:
         axes = figure.add_subplot()
         for name, score in references.items():
             style, label = styles[name]

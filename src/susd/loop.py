@@ -24,7 +24,8 @@ from susd.errors import UserError
 from susd.evaluation.probe import build_probe
 from susd.machine import check_resources, use_compilation_cache
 from susd.program import Program, TrainState
-from susd.runlog import Progress, RunFolder, Sink, check_place, check_sinks, config_hash, open_sinks, write_json
+from susd.progress import Progress
+from susd.runlog import RunFolder, Sink, check_place, check_sinks, config_hash, open_sinks, write_json
 
 
 class NonFiniteError(RuntimeError):

@@ -17,7 +17,7 @@ from typing import Any
 
 from susd.config import MAX_SEED, check_option, option
 from susd.errors import UserError
-from susd.runlog import RunFolder, describe_machine, write_json
+from susd.runlog import RunFolder, describe_machine, make_folder, write_json
 from susd.tasks import TASKS, full_name
 
 Result = dict[str, Any]
@@ -190,10 +190,7 @@ def run_downstream(
     from susd.trial import Trial
 
     trial = Trial.build(config)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make folder {place}: {error.strerror}") from error
+    make_folder(place)
     meta = describe_machine(trial.identity, shlex.join(sys.argv))
     with RunFolder(place, config.to_json(), meta).lock():
         for name in ("result.json", "metrics.jsonl", "curve.png"):  # of a result that is replaced, or of a run cut short

@@ -24,7 +24,8 @@ from susd.hierarchy import Flat, Hierarchy, HighState, Interface, Skills, play, 
 from susd.loop import NonFiniteError
 from susd.machine import available_memory, use_compilation_cache
 from susd.program import subkey
-from susd.runlog import Progress, RunFolder, config_hash
+from susd.progress import Progress
+from susd.runlog import RunFolder, config_hash
 from susd.sac import Sac
 from susd.tasks import make_task
 from susd.tasks.base import DECISION, Task

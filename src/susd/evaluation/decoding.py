@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from susd.evaluation import DEFAULT_STEPS
 from susd.factors import Factorization
 from susd.networks import MLP
 from susd.sac import descend
 
-STEPS = 100_000
+STEPS = DEFAULT_STEPS["decoding"]
 EPOCHS = 100
 BATCH = 1024
 LEARNING_RATE = 1e-3

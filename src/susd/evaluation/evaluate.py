@@ -16,15 +16,13 @@ from susd.agent import Agent, load_all
 from susd.collect import Policy, rollout
 from susd.envs.base import Environment
 from susd.errors import UserError
-from susd.evaluation import completions, control, coverage, decoding
+from susd.evaluation import DEFAULT_STEPS, EVALUATIONS, completions, control, coverage, decoding
 from susd.machine import use_compilation_cache
 from susd.runlog import RunFolder, write_json
 from susd.tasks import TASKS, make_task
 
 Result = dict[str, Any]
 Draw = Callable[[Path], Any]
-DEFAULT_STEPS = {"coverage": 100_000, "decoding": decoding.STEPS}  # the evaluations that take a number of steps
-EVALUATIONS = ("coverage", "control", "decoding", "completions")
 MAX_STEPS = 2_000_000  # a hundred times the paper's; all observations are in memory together
 
 

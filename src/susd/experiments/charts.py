@@ -11,8 +11,7 @@ import numpy as np
 
 from susd.experiments.scores import NAMES, OURS, PerSeed, Score, band, mean_of, name_of, over_seeds
 from susd.experiments.statistics import Estimate
-from susd.figures import INK, LIGHT, PALE, PALETTE
-from susd.figures import _drawing as drawing
+from susd.figures import INK, LIGHT, PALE, PALETTE, drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

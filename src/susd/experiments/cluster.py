@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from susd.errors import UserError
-from susd.experiments.engine import execute, make_folder
+from susd.experiments.engine import begin, reason
 from susd.experiments.suite import Job
+from susd.runlog import make_folder
 
 LOST_NODES = 10  # how often a job is begun anew because its node was lost; that is no fault of the job
 PATIENCE = 60.0  # seconds for all nodes to say whether they see the folders; one that is slower is asked with each job
@@ -87,13 +88,13 @@ class Ray:
         done, _ = ray.wait(list(names), num_returns=len(names), timeout=PATIENCE) if names else ([], [])
         for handle in done:
             try:
-                reason = ray.get(handle)
+                why = ray.get(handle)
             except ray.exceptions.RayTaskError as error:
-                reason = f"node {names[handle]} cannot do jobs: {self._sentence(error)}"
+                why = f"node {names[handle]} cannot do jobs: {self._sentence(error)}"
             except ray.exceptions.RayError:
                 continue  # the node was lost meanwhile
-            if reason:
-                raise UserError(reason)
+            if why:
+                raise UserError(why)
 
     def _sentence(self, error: Exception) -> str:
         """What happened: last in the trace of a task, first in all else."""
@@ -148,4 +149,6 @@ def _blind(marks: Sequence[str]) -> str:
 
 def _job(job: str, runs: str, results: str, marks: Sequence[str]) -> str:
     """One job on a node; the reason of a failure, or ""."""
-    return _blind(marks) or execute(job, Path(runs), Path(results), one_thread=True)
+    if blind := _blind(marks):
+        return blind
+    return reason(job, Path(runs), begin(job, Path(runs), Path(results), one_thread=True).wait())

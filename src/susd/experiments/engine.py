@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,12 +16,14 @@ from susd.errors import UserError
 from susd.experiments import store
 from susd.experiments.suite import Job, Suite
 from susd.experiments.work import FACTS, is_trained
-from susd.runlog import Progress, duration, write_text
+from susd.progress import Progress, duration
+from susd.runlog import make_folder, write_text
 
 ATTEMPTS = 2  # a job that dies is tried once more
 FLOPS = 3e10  # of one core in small matmuls; only for the first forecast, before any job of a kind has finished
 EVALUATION_SECONDS = {"coverage": 40.0, "control": 15.0, "decoding": 60.0, "completions": 15.0}
 START_SECONDS = 10.0  # of a process: imports and compilation
+STOP_SECONDS = 20.0  # that a job has to save itself
 
 
 @dataclass(frozen=True)
@@ -58,26 +59,27 @@ class Engine(Protocol):
         """Stop what still runs."""
 
 
-def execute(job: str, runs: Path, results: Path, one_thread: bool) -> str:
-    """Do one job in a process of its own and wait for it; the reason of a failure, or "". It dies with this process."""
-    log = runs / ".jobs" / f"{job.replace('/', '~')}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
+def begin(job: str, runs: Path, results: Path, one_thread: bool) -> subprocess.Popen[bytes]:
+    """One job in a process of its own, which dies with this one: the other end of its standard input is here."""
+    log = _log(job, runs)
+    make_folder(log.parent)
     command = [sys.executable, "-m", "susd.experiments.work", str(results / "suite.toml"), job]
     command += ["--runs", str(runs), "--results", str(results)]
+    streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
     with open(log, "wb") as file:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=file, env=_environment(one_thread)
-        )
-        try:
-            code = process.wait()
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
+        return subprocess.Popen(command, stderr=file, env=_environment(one_thread), **streams)
+
+
+def reason(job: str, runs: Path, code: int) -> str:
+    """Why a job failed, or ""."""
     if code == 0:
         return ""
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return f"{lines[-1] if lines else 'no message'} (exit code {code}, log {log})"
+    lines = _log(job, runs).read_text(errors="replace").strip().splitlines()
+    return f"{lines[-1] if lines else 'no message'} (exit code {code}, log {_log(job, runs)})"
+
+
+def _log(job: str, runs: Path) -> Path:
+    return runs / ".jobs" / f"{job.replace('/', '~')}.log"
 
 
 def _environment(one_thread: bool) -> dict[str, str]:
@@ -93,26 +95,37 @@ class Local:
     """Processes of this machine."""
 
     def __init__(self, workers: int, runs: Path, results: Path) -> None:
-        self.slots = workers
-        self._threads = ThreadPoolExecutor(workers)
-        self._arguments = (runs, results, workers > 1)
+        self.slots, self._runs, self._results = workers, runs, results
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, job: Job) -> Future[str]:
-        """A thread that waits for the process."""
-        return self._threads.submit(execute, job.name, *self._arguments)
+    def start(self, job: Job) -> str:
+        """The handle is the job's name."""
+        self._processes[job.name] = begin(job.name, self._runs, self._results, self.slots > 1)
+        return job.name
 
-    def ended(self, handles: Iterable[Future[str]], seconds: float) -> list[tuple[Future[str], str]]:
+    def ended(self, handles: Iterable[str], seconds: float) -> list[tuple[str, str]]:
         """Those that are done."""
-        return [(f, f.result()) for f in wait(handles, timeout=seconds, return_when=FIRST_COMPLETED).done]
+        deadline = time.monotonic() + seconds
+        while not (done := [name for name in handles if self._processes[name].poll() is not None]):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        return [(name, reason(name, self._runs, self._processes.pop(name).returncode)) for name in done]
 
     def close(self) -> None:
-        """Processes that still run end with this one."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Ask what still runs to stop, which saves a training where it is, and end it if that takes long."""
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            try:
+                process.wait(timeout=STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 def forecast(jobs: Sequence[Job], suite: Suite, facts: Sequence[store.Fact]) -> tuple[dict[str, float], int]:
     """Seconds of every job, and for how many that is measured: on finished jobs of the same kind."""
-    kinds = {job.name: job.kind for job in suite.jobs}
+    kinds = {job.name: job.kind for job in suite.declared}
     known: dict[str, list[float]] = {}
     for fact in facts:
         if fact.metric == store.LAST and fact.job in kinds:
@@ -160,31 +173,23 @@ def run(suite: Suite, engine: Engine, runs: Path, results: Path, quiet: bool = F
                 if not running:  # what is left needs a job that failed
                     failed += [Outcome(job, f"{job.needs} failed") for job in waiting]
                     break
-                for handle, reason in engine.ended(list(running), 1.0):
+                for handle, why in engine.ended(list(running), 1.0):
                     job = running.pop(handle)
-                    if not reason:
+                    if not why:
                         finished.add(job.name)
                         done += 1
                     elif attempts[job.name] < ATTEMPTS:
-                        progress.message(f"again, because it failed: {job.name}: {reason}")
+                        progress.message(f"again, because it failed: {job.name}: {why}")
                         waiting.insert(0, job)
                     else:
-                        progress.message(f"failed: {job.name}: {reason}")
-                        failed.append(Outcome(job, reason))
+                        progress.message(f"failed: {job.name}: {why}")
+                        failed.append(Outcome(job, why))
                 left = _left(times, waiting, running.values(), finished, engine.slots, time.monotonic() - began)
                 now = ", ".join(f"{job.run.partition('/')[2]} {job.name.rpartition('/')[2]}" for job in running.values())
                 progress.update(done, {"failed": str(len(failed)), "now": now or "-"}, left)
         finally:
             engine.close()
     return Summary(done, skipped, failed, results)
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder with its parents, or say why that is impossible."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make folder {path}: {error.strerror}") from error
 
 
 def _finished(suite: Suite, facts: Iterable[store.Fact]) -> set[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from susd.evaluation import EVALUATIONS
 from susd.experiments import scores as sc
 from susd.experiments.scores import ENVIRONMENTS, OURS, Setting, Tasks, name_of
 from susd.experiments.statistics import Estimate
 from susd.experiments.store import Fact
 from susd.tasks import TASKS
 
-PHASES = ("coverage", "control", "decoding", "completions")
 Finding = tuple[str, str]  # what it is about, and the sentences
 
 
@@ -158,7 +158,7 @@ def not_run(facts: Sequence[Fact]) -> list[str]:
         known = [full.partition("-")[2] for full, entry in TASKS.items() if entry.env == environment]
         gaps = [name for label, name in sc.NAMES.items() if label not in labels]
         gaps += [f"task {task}" for task in known if task not in tasks]
-        gaps += [phase for phase in PHASES if not any(fact.phase == phase for fact in mine)]
+        gaps += [phase for phase in EVALUATIONS if not any(fact.phase == phase for fact in mine)]
         if gaps:
             lines.append(f"Not run in {ENVIRONMENTS.get(environment, environment)}: {listed(gaps)}.")
     return lines or ["Every environment, method and task of the package was run."]

@@ -26,6 +26,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -35,13 +36,13 @@ from typing import Any
 from susd.config import MAX_SEED, Config, configure
 from susd.envs import ENVIRONMENTS
 from susd.errors import UserError
+from susd.evaluation import DEFAULT_STEPS, EVALUATIONS
 from susd.methods.catalog import METHODS
 from susd.runlog import config_hash
 from susd.tasks import TASKS, full_name
 from susd.transfer import DEFAULT_LAYOUTS, DownstreamConfig, preset_options
 
 SHIPPED = Path(__file__).parent / "suites"
-EVALUATIONS = ("coverage", "control", "decoding", "completions")
 TOP = ("about", "seeds", "train", "evaluations", "downstream", "environments", "methods", "controls")
 KEYS = ("method", "environments", "seeds", "evaluations", "tasks", "layouts", "layouts_per_seed", "flat")
 WORLD = ("tasks", "layouts", "layouts_per_seed", "first_seed_layouts", "train", "downstream", "evaluations")
@@ -53,7 +54,9 @@ class Job:
 
     name: str  # RUN/train, RUN/coverage, RUN/fp-easy@1
     run: str  # ENVIRONMENT/LABEL-sSEED: the folder of the run below the suite's
+    environment: str
     label: str
+    seed: int  # of the run; a flat policy has one too
     phase: str  # train, an evaluation, or downstream
     config: dict[str, Any]  # of training or of the task; of an evaluation its options
     trained: Config | None  # the run that it needs or makes; None for a flat policy
@@ -65,19 +68,9 @@ class Job:
         return None if self.phase == "train" or self.trained is None else f"{self.run}/train"
 
     @property
-    def environment(self) -> str:
-        """The environment's name."""
-        return self.run.partition("/")[0]
-
-    @property
     def method(self) -> str:
         """The method's name, or flat."""
         return "flat" if self.trained is None else self.trained.method
-
-    @property
-    def seed(self) -> int:
-        """The seed of the run; a flat policy has one too."""
-        return int(self.run.rpartition("-s")[2])
 
     @property
     def hash(self) -> str:
@@ -105,6 +98,7 @@ class Suite:
     about: str
     text: str  # the file
     jobs: tuple[Job, ...]
+    declared: tuple[Job, ...]  # all of the file, also where `jobs` is a part
 
     def only(self, patterns: Sequence[str]) -> Suite:
         """The jobs whose names match one of the patterns (`gunner/*`, `*/susd-s0/*`), and what they need."""
@@ -139,7 +133,7 @@ def load(name: str) -> Suite:
         raise UserError(f"suite {path.name}: {error}") from None
     if not jobs:
         raise UserError(f"suite {path.name} has no jobs")
-    return Suite(path.stem, str(declared.get("about", "")), text, jobs)
+    return Suite(path.stem, str(declared.get("about", "")), text, jobs, jobs)
 
 
 def _jobs(declared: dict[str, Any]) -> list[Job]:
@@ -156,94 +150,105 @@ def _jobs(declared: dict[str, Any]) -> list[Job]:
     stages: list[list[Job]] = [[], [], []]
     for stage, table in ((0, "methods"), (2, "controls")):
         entries = _table(declared, table)
+        for label in entries:
+            _known(f"{table}.{label}", entries[label])
         for index in range(max((len(_seeds(declared, entry)) for entry in entries.values()), default=0)):
             for env, world in worlds.items():
                 for label, entry in entries.items():
                     if env in _among(entry, "environments", worlds) and index < len(_seeds(declared, entry)):
-                        for job in _of_run(declared, env, world, label, entry, index):
-                            later = job.config.get("layout") in _list(world, "first_seed_layouts")
-                            stages[1 if later and stage == 0 else stage].append(job)
-    jobs = [job for stage_jobs in stages for job in stage_jobs]
-    names = [job.name for job in jobs]
-    if twice := [name for name in names if names.count(name) > 1]:
+                        try:
+                            jobs = list(_Run(declared, env, world, label, entry, index).jobs())
+                        except UserError as error:
+                            raise UserError(f"{table}.{label}: {error}") from None
+                        for job in jobs:
+                            later = stage == 0 and job.config.get("layout") in _list(world, "first_seed_layouts")
+                            stages[1 if later else stage].append(job)
+    found = [job for jobs in stages for job in jobs]
+    if twice := [name for name, count in Counter(job.name for job in found).items() if count > 1]:
         raise UserError(f"job {twice[0]!r} is declared twice")
-    return jobs
+    return found
 
 
-def _of_run(
-    declared: dict[str, Any], env: str, world: dict[str, Any], label: str, entry: dict[str, Any], index: int
-) -> Iterator[Job]:
-    """Training, evaluations and tasks of one method with one seed in one environment."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", label):
-        raise UserError(f"method entry {label!r}: a name has letters, digits and . _ + - only")
-    seed = _seeds(declared, entry)[index]
-    run = f"{env}/{label}-s{seed}"
-    trained = None
-    if not _flag(entry, "flat"):
-        options = {name: _for_env(value, env, name) for name, value in entry.items() if name not in KEYS}
-        method = entry.get("method", label)
-        if method not in METHODS:
-            raise UserError(f"method {method!r} of {label!r} is unknown; there are {', '.join(METHODS)}")
-        options = _table(declared, "train") | _table(world, "train") | options
-        try:
-            trained = configure(env, **(options | {"method": method, "seed": seed}))
-        except UserError as error:
-            raise UserError(f"methods.{label}: {error}") from None
-        yield Job(f"{run}/train", run, label, "train", trained.to_json(), trained, pictured=index == 0)
-        yield from _evaluations(declared, world, label, entry, run, trained)
-    elif extra := sorted(set(entry) - set(KEYS)):
-        raise UserError(f"methods.{label} is flat and trains no run, so it has no {extra[0]!r}")
-    yield from _tasks(declared, env, world, label, entry, run, trained, index)
+@dataclass(frozen=True)
+class _Run:
+    """One method with one seed in one environment, as it is declared."""
+
+    suite: dict[str, Any]
+    env: str
+    world: dict[str, Any]
+    label: str
+    entry: dict[str, Any]
+    index: int  # of the seed
+
+    def jobs(self) -> Iterator[Job]:
+        """Training, evaluations and tasks."""
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", self.label):
+            raise UserError("a name has letters, digits and . _ + - only")
+        options = {name: _for_env(value, self.env, name) for name, value in self.entry.items() if name not in KEYS}
+        trained = None
+        if not _flag(self.entry, "flat"):
+            method = self.entry.get("method", self.label)
+            if method not in METHODS:
+                raise UserError(f"method {method!r} is unknown; there are {', '.join(METHODS)}")
+            options = self._options("train") | options | {"method": method, "seed": self.seed}
+            trained = configure(self.env, **options)
+            train = self._job("train", "train", trained.to_json(), trained)
+            yield dataclasses.replace(train, pictured=self.index == 0)
+            yield from self._evaluations(trained)
+        elif options:
+            raise UserError(f"it is flat and trains no run, so it has no {min(options)!r}")
+        yield from self._tasks(trained)
+
+    @property
+    def seed(self) -> int:
+        return _seeds(self.suite, self.entry)[self.index]
+
+    def _options(self, name: str) -> dict[str, Any]:
+        """What is said for all, overruled by what is said for the environment."""
+        return _table(self.suite, name) | _table(self.world, name)
+
+    def _job(self, what: str, phase: str, config: dict[str, Any], trained: Config | None) -> Job:
+        run = f"{self.env}/{self.label}-s{self.seed}"
+        return Job(f"{run}/{what}", run, self.env, self.label, self.seed, phase, config, trained)
+
+    def _evaluations(self, trained: Config) -> Iterator[Job]:
+        wanted = self._options("evaluations")
+        for what in _among(self.entry, "evaluations", wanted):
+            if what not in EVALUATIONS:
+                raise UserError(f"evaluation {what!r} is unknown; there are {', '.join(EVALUATIONS)}")
+            _known(f"evaluations.{what}", wanted[what], ("steps",) if what in DEFAULT_STEPS else ())
+            yield self._job(what, what, dict(wanted[what]), trained)
+
+    def _tasks(self, trained: Config | None) -> Iterator[Job]:
+        options = self._options("downstream")
+        _known("downstream", options, tuple(spec.name for spec in dataclasses.fields(DownstreamConfig)))
+        options = preset_options(options.get("preset", "quick"), self.env) | options
+        options |= {"seed": self.seed, "flat": trained is None, "skill_seed": 0 if trained is None else self.seed}
+        layouts = self._layouts()
+        for task in _list(self.entry, "tasks") if "tasks" in self.entry else _list(self.world, "tasks"):
+            full = full_name(str(task))
+            if TASKS[full].env != self.env:
+                raise UserError(f"task {task!r} is one of {TASKS[full].env}, not of {self.env}")
+            for layout in layouts:
+                config = DownstreamConfig(**(options | {"task": full, "layout": layout})).to_json()
+                yield self._job(f"{full.partition('-')[2]}@{layout}", "downstream", config, trained)
+
+    def _layouts(self) -> list[str]:
+        """Those that this seed is tested in."""
+        declared = _list(self.entry, "layouts") or _list(self.world, "layouts") or [DEFAULT_LAYOUTS.get(self.env, "")]
+        layouts = [str(layout) for layout in declared]
+        count = self.entry.get("layouts_per_seed", self.world.get("layouts_per_seed", len(layouts)))
+        if not isinstance(count, int) or not 1 <= count <= len(layouts):
+            raise UserError(f"layouts_per_seed is {count!r}; it must be from 1 to {len(layouts)}, the number of layouts")
+        mine = [layouts[(self.index * count + i) % len(layouts)] for i in range(count)]
+        first = [] if self.index or "layouts" in self.entry else map(str, _list(self.world, "first_seed_layouts"))
+        return [*mine, *(layout for layout in first if layout not in mine)]
 
 
-def _evaluations(
-    declared: dict[str, Any], world: dict[str, Any], label: str, entry: dict[str, Any], run: str, trained: Config
-) -> Iterator[Job]:
-    wanted = _table(declared, "evaluations") | _table(world, "evaluations")
-    for what in _among(entry, "evaluations", wanted):
-        if what not in EVALUATIONS:
-            raise UserError(f"evaluation {what!r} is unknown; there are {', '.join(EVALUATIONS)}")
-        _known(f"evaluations.{what}", wanted[what], ("steps",) if what in ("coverage", "decoding") else ())
-        yield Job(f"{run}/{what}", run, label, what, dict(wanted[what]), trained)
-
-
-def _tasks(
-    declared: dict[str, Any],
-    env: str,
-    world: dict[str, Any],
-    label: str,
-    entry: dict[str, Any],
-    run: str,
-    trained: Config | None,
-    index: int,
-) -> Iterator[Job]:
-    options = _table(declared, "downstream") | _table(world, "downstream")
-    _known("downstream", options, tuple(spec.name for spec in dataclasses.fields(DownstreamConfig)))
-    options = preset_options(options.get("preset", "quick"), env) | options
-    layouts = [str(x) for x in _list(entry, "layouts") or _list(world, "layouts") or [DEFAULT_LAYOUTS.get(env, "")]]
-    count = entry.get("layouts_per_seed", world.get("layouts_per_seed", len(layouts)))
-    if not isinstance(count, int) or not 1 <= count <= len(layouts):
-        raise UserError(f"layouts_per_seed is {count!r}; it must be from 1 to {len(layouts)}, the number of layouts")
-    mine = [layouts[(index * count + i) % len(layouts)] for i in range(count)]
-    if index == 0 and "layouts" not in entry:
-        mine += [str(layout) for layout in _list(world, "first_seed_layouts") if str(layout) not in mine]
-    for task in _list(entry, "tasks") if "tasks" in entry else _list(world, "tasks"):
-        full = full_name(str(task))
-        if TASKS[full].env != env:
-            raise UserError(f"task {task!r} is one of {TASKS[full].env}, not of {env}")
-        for layout in mine:
-            seed = int(run.rpartition("-s")[2])
-            given = {"task": full, "layout": layout, "seed": seed, "flat": trained is None}
-            given |= {"skill_seed": 0 if trained is None else seed}
-            config = DownstreamConfig(**(options | given))
-            short = full.partition("-")[2]
-            yield Job(f"{run}/{short}@{layout}", run, label, "downstream", config.to_json(), trained)
-
-
-def _known(where: str, table: Any, allowed: tuple[str, ...]) -> None:
+def _known(where: str, table: Any, allowed: tuple[str, ...] | None = None) -> None:
     if not isinstance(table, dict):
         raise UserError(f"{where} is {table!r}; it must be a table")
-    if unknown := [name for name in table if name not in allowed]:
+    if allowed is not None and (unknown := [name for name in table if name not in allowed]):
         raise UserError(f"{where} has the unknown key {unknown[0]!r}; it may have {', '.join(allowed) or 'none'}")
 
 
@@ -263,8 +268,6 @@ def _list(where: Mapping[str, Any], name: str) -> list[Any]:
 
 def _among(entry: dict[str, Any], name: str, all_of_them: Mapping[str, Any]) -> list[str]:
     """What a method asks for, or all that is declared."""
-    if not isinstance(entry, dict):
-        raise UserError(f"a method is {entry!r}; it must be a table")
     wanted = _list(entry, name) if name in entry else list(all_of_them)
     if unknown := [x for x in wanted if x not in all_of_them]:
         raise UserError(f"{name} has {unknown[0]!r}, which is not declared; there are {', '.join(all_of_them) or 'none'}")
@@ -272,7 +275,7 @@ def _among(entry: dict[str, Any], name: str, all_of_them: Mapping[str, Any]) -> 
 
 
 def _seeds(declared: dict[str, Any], entry: dict[str, Any]) -> list[int]:
-    seeds = entry["seeds"] if isinstance(entry, dict) and "seeds" in entry else declared.get("seeds", [0])
+    seeds = entry.get("seeds", declared.get("seeds", [0]))
     valid = isinstance(seeds, list) and all(type(seed) is int and 0 <= seed <= MAX_SEED for seed in seeds)
     if not valid or not seeds or len(set(seeds)) != len(seeds):
         raise UserError(f"seeds is {seeds!r}; it must be a list of different whole numbers from 0 to {MAX_SEED}")

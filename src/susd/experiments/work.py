@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
-import json
 import os
 import sys
 import threading
@@ -28,12 +27,12 @@ Numbers = list[tuple[str, int, str, float]]
 Meta = dict[str, Any]
 
 
-def do(job: Job, runs: Path, results: Path) -> bool:
-    """Do a job unless it is finished; True if it was done here."""
+def do(job: Job, runs: Path, results: Path) -> None:
+    """Do a job unless it is finished."""
     with _alone(runs / ".jobs" / f"{job.name.replace('/', '~')}.lock"):
         known = (job.name, job.hash) in store.finished(store.load(results / FACTS))
         if known and (job.phase != "train" or is_trained(job, runs)):
-            return False
+            return
         began = time.perf_counter()
         place = runs / job.run
         numbers, meta = {"train": _train, "downstream": _task}.get(job.phase, _evaluate)(job, place)
@@ -53,7 +52,7 @@ def do(job: Job, runs: Path, results: Path) -> bool:
         }
         numbers.append(("", 0, store.LAST, time.perf_counter() - began))
         rows = [store.Fact(**common, subject=s, step=n, metric=m, value=round(float(v), 6)) for s, n, m, v in numbers]
-        return store.append(results / FACTS, rows)
+        store.append(results / FACTS, rows)
 
 
 def is_trained(job: Job, runs: Path) -> bool:
@@ -139,10 +138,9 @@ def main() -> None:
     _end_with_parent()
     jobs = {job.name: job for job in load(options.suite).jobs}
     try:
-        done = do(jobs[options.job], options.runs, options.results)
+        do(jobs[options.job], options.runs, options.results)
     except UserError as error:
         sys.exit(f"susd: error: {error}")
-    print(json.dumps({"done": done}))
 
 
 if __name__ == "__main__":
