@@ -1,0 +1,238 @@
+"""Kitchen: a UR5e arm with a gripper, a pot, butter, a meatball, a button, a stove and a target, as a batch of worlds."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from susd.envs.base import EnvSpec, HostStep, Plane
+from susd.envs.kitchen import controller as control
+from susd.envs.kitchen import physics
+from susd.envs.kitchen.model import TABLE, compiled
+from susd.envs.kitchen.observation import (
+    BUTTER_IN_POT,
+    GRIP,
+    LAYOUTS,
+    MEATBALL_IN_POT,
+    SIZE,
+    START,
+    TOUCHED,
+    Snapshot,
+    follow,
+    observe,
+)
+from susd.envs.kitchen.starts import draw
+from susd.envs.options import FactorOption, factorization, one_of, whole_number
+from susd.errors import UserError
+
+SUBSTEPS = 25  # physics steps of 2 ms per action: 20 Hz
+REACH = 0.05  # how far the goal of one action is from the gripper, per axis
+LOW, HIGH = np.array([-0.4, -0.5, 0.81]), np.array([0.4, 0.5, 1.10])  # where the gripper may be sent
+SQUEEZE = 0.01  # how far the gripper's command moves in a physics step, of a range from -1 (open) to 1 (closed)
+FINGER_MIDDLE, FINGER_HALF = 0.0046665, 0.0161665  # of the right finger's commands; the left one's are mirrored
+DISCOVERY, TASK = 50, 250  # control steps of an episode
+
+
+class Facts(NamedTuple):
+    """The true state that tasks are paid by, at the end of the last control step and before any reset."""
+
+    button_on: np.ndarray  # [W] bool, as are all but the two positions
+    butter_in_pot: np.ndarray
+    butter_was_in_pot: np.ndarray  # one control step earlier
+    meatball_in_pot: np.ndarray
+    pot_on_stove: np.ndarray
+    pot_touched: np.ndarray  # by any part of the gripper
+    pot: np.ndarray  # [W, 3]
+    target: np.ndarray  # [W, 3]
+
+    @property
+    def flags(self) -> np.ndarray:
+        """[W, 4] button on, butter in pot, meatball in pot, pot on stove."""
+        return np.stack([self.button_on, self.butter_in_pot, self.meatball_in_pot, self.pot_on_stove], axis=1)
+
+
+class Kitchen:
+    """Worlds that start anew after `horizon` steps. Equal seeds and actions give equal numbers, whatever the engine."""
+
+    def __init__(
+        self,
+        worlds: int = 16,
+        layout: str = "released",
+        quaternions: str = "canonical",
+        horizon: int = DISCOVERY,
+        factors: FactorOption = 7,
+        sleeping: bool = False,
+        engine: str = "auto",
+        controller: str = "auto",
+        threads: int = 0,
+    ) -> None:
+        self._worlds, self._horizon = _positive("worlds", worlds), _positive("horizon", horizon)
+        self._layout = LAYOUTS[one_of("layout", layout, LAYOUTS)]
+        self._continuous = one_of("quaternions", quaternions, ("canonical", "continuous")) == "continuous"
+        self._factors = factorization(factors, SIZE, {7: self._layout.factors})
+        self._control = control.choose(one_of("controller", controller, ("auto", "numba", "numpy")))
+        if sleeping not in (True, False):
+            raise UserError(f"option 'sleeping' cannot be {sleeping!r}; allowed: True, False")
+        engine = one_of("engine", engine, ("auto", "batch", "plain"))
+        model = compiled(bool(sleeping))
+        self.physics = physics.start(model, self._worlds, engine, whole_number("threads", threads))
+        self._where = control.mass_indices(model)
+        self._site = [model.site(name).id for name in ("grip", "handle", "disc")]
+        self._body = [model.body(name).id for name in ("base", "hand", "pot", "butter", "meatball")]
+        self._movable = [model.body(name).id for name in ("button", "stove")]
+        self._fixture_turns = np.array([[0.0, 0, 0, 1], [1, 0, 0, 0], [1, 0, 0, 0]])
+        self._seed = 0
+        self._episode, self._clock = np.zeros((2, self._worlds), np.int64)
+        self._grip = np.zeros(self._worlds)
+        self._fixtures = np.zeros((self._worlds, 3, 3))
+        self._status = np.zeros((self._worlds, 2))
+        self._flags = np.zeros((self._worlds, 3), bool)  # butter in pot, meatball in pot, pot on stove
+        self._raw = np.zeros((self._worlds, SIZE))
+        self._renderer: Any = None
+        self.facts: Facts | None = None  # of the last step
+
+    @property
+    def worlds(self) -> int:
+        """How many there are."""
+        return self._worlds
+
+    @cached_property
+    def spec(self) -> EnvSpec:
+        """Sizes, horizon and factors, for the layout that was chosen."""
+        at = self._layout.find
+        places = {"gripper": GRIP, **{name: START[name] for name in ("pot", "butter", "meatball")}}
+        planes = tuple(Plane(name, at(index), at(index + 1), -0.5, 0.5) for name, index in places.items())
+        landmarks = {"butter_in_pot": at(BUTTER_IN_POT), "meatball_in_pot": at(MEATBALL_IN_POT)}
+        landmarks |= {f"{name}_touched": at(index) for name, index in TOUCHED.items()}
+        return EnvSpec("kitchen", SIZE, 4, self._horizon, self._factors, planes, landmarks)
+
+    @property
+    def raw(self) -> np.ndarray:
+        """[W, 142] the last observations in the simulator's own order and in double precision."""
+        return self._raw
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Start all worlds anew, as a function of the seed alone; [W, 142] observations."""
+        self._seed = whole_number("seed", seed)
+        self._episode[:] = 0
+        self.facts = None
+        self._begin(np.arange(self._worlds))
+        return self._observation()
+
+    def step(self, actions: np.ndarray) -> HostStep:
+        """One control step of every world: three directions for the gripper, and a sign that closes (+) or opens it (-)."""
+        self.advance(actions)
+        reached = self._observation()
+        self._clock += 1
+        ended = self._clock >= self._horizon
+        if not ended.any():
+            return HostStep(reached, reached.copy(), np.zeros(self._worlds, bool), ended)
+        self._episode[ended] += 1
+        self._begin(np.flatnonzero(ended))
+        return HostStep(self._observation(), reached, np.zeros(self._worlds, bool), ended)
+
+    def advance(self, actions: np.ndarray) -> None:
+        """The physics of one control step, without a clock."""
+        wanted = np.array(actions, np.float64)
+        if wanted.shape != (self._worlds, 4) or not np.isfinite(wanted).all():
+            raise UserError(f"actions must be finite numbers [{self._worlds}, 4], not {list(wanted.shape)}")
+        world, held = self.physics, self._raw[:, GRIP : GRIP + 3]  # the original clips by a position that is 2 ms old
+        move = np.clip(np.clip(wanted[:, :3], (LOW - held) / REACH, (HIGH - held) / REACH), -1.0, 1.0)
+        base, grip = self._body[0], self._site[0]
+        place, frame, centre = world.site_xpos[:, grip], world.site_xmat[:, grip], world.subtree_com[:, base]
+        goal = place + REACH * move
+        squeeze = SQUEEZE * np.sign(wanted[:, 3])
+        for substep in range(SUBSTEPS):
+            self._grip = np.clip(self._grip + squeeze, -1.0, 1.0)
+            world.ctrl[:, 6] = FINGER_MIDDLE + FINGER_HALF * self._grip
+            world.ctrl[:, 7] = -FINGER_MIDDLE - FINGER_HALF * self._grip
+            self._control(
+                goal, place, frame, world.cdof, centre, world.qfrc_bias, world.M, self._where, world.qvel, world.ctrl
+            )
+            if substep == SUBSTEPS - 1:
+                seen = self._snapshot(slice(None))
+            world.step()
+        self._look(slice(None), seen, self._raw.copy())
+        before, self._flags = self._flags, seen.contacts.copy()
+        self.facts = Facts(
+            world.qpos[:, 0] >= 0.0,
+            *(seen.contacts[:, 0], before[:, 0], seen.contacts[:, 1], seen.contacts[:, 2]),
+            seen.touches[:, 0, 1],
+            seen.places[:, 0],
+            self._fixtures[:, 2].copy(),
+        )
+
+    def restore(
+        self, qpos: np.ndarray, qvel: np.ndarray, warm: np.ndarray, grip: np.ndarray, fixtures: np.ndarray
+    ) -> np.ndarray:
+        """Put all worlds into a given state (fixtures in the table's frame); [W, 142] raw observations, at rest in time."""
+        ids = np.arange(self._worlds)
+        self._fixtures[:] = fixtures + np.array([0.0, 0.0, TABLE])
+        self._grip, self._status[:], self._flags[:], self._clock[:] = np.array(grip, np.float64), 0.0, False, 0
+        self.physics.reset(ids, self._movable, self._fixtures[:, :2])
+        self.physics.qpos[:], self.physics.qvel[:], self.physics.qacc_warmstart[:] = qpos, qvel, warm
+        self.physics.forward(ids)
+        self._look(ids, self._snapshot(ids), None)
+        return self._raw
+
+    def render(self, world: int = 0, size: int = 400) -> np.ndarray:
+        """One world as an RGB picture, uint8 [size, size, 3]; needs a GL, for example MUJOCO_GL=egl without a screen."""
+        from susd.envs.kitchen.picture import Camera
+
+        if world not in range(self._worlds):
+            raise UserError(f"there is no world {world!r}; allowed: 0 to {self._worlds - 1}")
+        if self._renderer is None or self._renderer.size != size:
+            self._renderer = Camera(size)
+        picture: np.ndarray = self._renderer.take(self.physics.qpos[world], self._fixtures[world])
+        return picture
+
+    def _begin(self, ids: np.ndarray) -> None:
+        """New episodes in some worlds."""
+        starts = [draw(self._seed, world, int(self._episode[world])) for world in ids.tolist()]
+        self._fixtures[ids] = np.stack([start.fixtures for start in starts])
+        self._status[ids] = np.stack([start.status for start in starts])
+        self._grip[ids], self._flags[ids], self._clock[ids] = 0.0, False, 0
+        self.physics.reset(ids, self._movable, self._fixtures[ids, :2])
+        self.physics.qpos[ids] = np.stack([start.qpos for start in starts])
+        self.physics.forward(ids)
+        self._look(ids, self._snapshot(ids), None)
+
+    def _snapshot(self, ids: Any) -> Snapshot:
+        """A copy of what is Cartesian, now."""
+        world, (base, hand, *loose) = self.physics, self._body
+        fixtures = self._fixtures[ids]
+        sites, sensors = world.site_xpos[ids][:, self._site], world.sensordata[ids] > 0
+        touches = sensors[:, 3:].reshape(-1, 4, 3)
+        grasped = touches[:, :, 0] & touches[:, :, 1]
+        axes, offset = world.cdof[ids, 1:7], (world.xpos[ids, hand] - world.subtree_com[ids, base])[:, None]
+        return Snapshot(
+            grip=sites[:, 0],
+            hand=world.xquat[ids, hand].copy(),
+            lever=axes[..., 3:] + np.cross(axes[..., :3], offset),
+            places=np.concatenate([world.xpos[ids][:, loose], fixtures], axis=1),
+            turns=np.concatenate(
+                [world.xquat[ids][:, loose], np.broadcast_to(self._fixture_turns, (len(fixtures), 3, 4))], axis=1
+            ),
+            points=sites[:, 1:],
+            touches=np.stack([grasped, touches[:, :, 2]], axis=-1),
+            contacts=sensors[:, :3],
+        )
+
+    def _look(self, ids: Any, seen: Snapshot, before: np.ndarray | None) -> None:
+        """Refresh the raw observations of some worlds; `before` are the ones they continue."""
+        raw = observe(seen, self.physics.qpos[ids], self.physics.qvel[ids], self._status[ids], self._flags[ids, :2])
+        if self._continuous:
+            follow(raw, before)
+        self._raw[ids] = raw
+
+    def _observation(self) -> np.ndarray:
+        return self._raw[:, self._layout.order].astype(np.float32)
+
+
+def _positive(option: str, value: object) -> int:
+    number = whole_number(option, value)
+    if number < 1:
+        raise UserError(f"option {option!r} cannot be {value!r}; allowed: a whole number from 1 up")
+    return number
