@@ -165,16 +165,31 @@ class Kitchen:
         )
 
     def restore(
-        self, qpos: np.ndarray, qvel: np.ndarray, warm: np.ndarray, grip: np.ndarray, fixtures: np.ndarray
+        self,
+        qpos: np.ndarray,
+        qvel: np.ndarray,
+        warm: np.ndarray,
+        grip: np.ndarray,
+        fixtures: np.ndarray,
+        held: np.ndarray | None = None,
+        flags: np.ndarray | None = None,
+        status: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Put all worlds into a given state (fixtures in the table's frame); [W, 142] raw observations, at rest in time."""
+        """Put all worlds into a recorded state, fixtures [W, 3, 3] in the table's frame; [W, 142] raw observations.
+
+        `held` is the old position of the gripper that clips the next action, `flags` the three contacts of the step before.
+        """
         ids = np.arange(self._worlds)
         self._fixtures[:] = fixtures + np.array([0.0, 0.0, TABLE])
-        self._grip, self._status[:], self._flags[:], self._clock[:] = np.array(grip, np.float64), 0.0, False, 0
+        self._grip, self._clock[:] = np.array(grip, np.float64), 0
+        self._flags[:] = False if flags is None else flags
+        self._status[:] = 0.0 if status is None else status
         self.physics.reset(ids, self._movable, self._fixtures[:, :2])
         self.physics.qpos[:], self.physics.qvel[:], self.physics.qacc_warmstart[:] = qpos, qvel, warm
         self.physics.forward(ids)
         self._look(ids, self._snapshot(ids), None)
+        if held is not None:
+            self._raw[:, GRIP : GRIP + 3] = held
         return self._raw
 
     def render(self, world: int = 0, size: int = 400) -> np.ndarray:
