@@ -1,6 +1,7 @@
 """The Kitchen against recordings of the original, and against itself: other engines, other controllers, equal seeds."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from susd.errors import UserError
 
-mujoco = pytest.importorskip("mujoco")
+if find_spec("mujoco") is None:  # not imported here: the environment must choose a GL before that
+    pytest.skip("mujoco is not installed", allow_module_level=True)
 
 from susd.envs.base import HostEnvironment  # noqa: E402
 from susd.envs.kitchen import TASK, Facts, Kitchen, controller, starts  # noqa: E402
@@ -43,7 +45,9 @@ def facts_of(env: Kitchen) -> Facts:
     seen = env._snapshot(slice(None))
     butter, meatball, stove = seen.contacts.T
     target = env._fixtures[:, 2]
-    return Facts(env.physics.qpos[:, 0] >= 0, butter, butter, meatball, stove, seen.touches[:, 0, 1], seen.places[:, 0], target)
+    return Facts(
+        env.physics.qpos[:, 0] >= 0, butter, butter, meatball, stove, seen.touches[:, 0, 1], seen.places[:, 0], target
+    )
 
 
 def test_observations_at_resets(golden: dict[str, np.ndarray]) -> None:
@@ -61,12 +65,14 @@ def test_boundary_states(golden: dict[str, np.ndarray]) -> None:
     assert wrong == []
     np.testing.assert_array_equal(facts.pot_touched, golden["state_pot_touched"])
     seen = env.raw[:, golden["layout_permutation"]]
-    moving = ~np.isin(golden["layout_paper_names"], ["butter_melt_status", "meatball_cook_status", "butter_in_pot", "meatball_in_pot"])
+    moving = ~np.isin(
+        golden["layout_paper_names"], ["butter_melt_status", "meatball_cook_status", "butter_in_pot", "meatball_in_pot"]
+    )
     np.testing.assert_allclose(seen[:, moving], golden["state_obs"][:, moving], rtol=0, atol=EXACT)
 
 
 def test_one_step_in_free_motion(golden: dict[str, np.ndarray]) -> None:
-    rows = np.arange(4, 100, 6)
+    rows = np.arange(10, 100, 6)  # the pot has landed
     now = {key: golden[f"random_{key}"][0][rows] for key in ("qpos", "qvel", "warm", "grip", "obs_raw", "flags", "action")}
     then = {key: golden[f"random_{key}"][0][rows + 1] for key in ("qpos", "qvel", "grip", "obs_raw")}
     env = kitchen(len(rows))
@@ -216,7 +222,11 @@ def test_worlds_start_anew_and_lose_nothing(usual: list[np.ndarray]) -> None:
 
 @pytest.mark.parametrize(
     ("layout", "sizes"),
-    [("released", (33, 22, 18, 19, 22, 14, 14)), ("documented", (33, 22, 18, 19, 22, 14, 14)), ("semantic", (32, 22, 18, 19, 23, 14, 14))],
+    [
+        ("released", (33, 22, 18, 19, 22, 14, 14)),
+        ("documented", (33, 22, 18, 19, 22, 14, 14)),
+        ("semantic", (32, 22, 18, 19, 23, 14, 14)),
+    ],
 )
 def test_layouts(golden: dict[str, np.ndarray], layout: str, sizes: tuple[int, ...]) -> None:
     found = LAYOUTS[layout]
@@ -254,7 +264,7 @@ def test_continuous_quaternions_do_not_jump(golden: dict[str, np.ndarray]) -> No
         env = kitchen(1, quaternions=quaternions)
         first = [golden[f"random_{key}"][:1, 0] for key in ("qpos", "qvel", "warm")]
         rows = [env.restore(*first, np.zeros(1), golden["random_fixture_pos"][:1])[0, columns].copy()]
-        for action in golden["random_action"][0, :25]:
+        for action in golden["random_action"][0, :20]:
             env.advance(action[None])
             rows.append(env.raw[0, columns].copy())
         return float(np.abs(np.diff(rows, axis=0)).max())

@@ -21,7 +21,9 @@ from susd.tasks.particle import REDRAW, FoodPoison, Sequential
 
 TOLERANCE = 1e-5  # on observations and continuous state, over a whole episode
 ROUNDING = 1e-6  # rewards are equal up to the rounding of a float32 such as -0.3
-AGREEMENT = 0.98  # of the steps, for each flag of the Kitchen: another version of MuJoCo makes contact a step off now and then
+AGREEMENT = (
+    0.98  # of the steps, for each flag of the Kitchen: another version of MuJoCo makes contact a step off now and then
+)
 
 
 @dataclass(frozen=True)
@@ -199,10 +201,10 @@ def _replay_kitchen(path: Path) -> dict[str, Any]:
         "obs_raw": ("E", "T+1", 142),
     }
     data = _fit(path, stored, shapes, {})
-    first = [data[key][:, 0] for key in ("qpos", "qvel", "warm")]
+    qpos, qvel, warm = (data[key][:, 0] for key in ("qpos", "qvel", "warm"))
     env = Kitchen(worlds=len(data["action"]))
     held, before = data["obs_raw"][:, 0, GRIP : GRIP + 3], data["flags"][:, 0, 1:] > 0
-    env.restore(*first, data["grip"][:, 0, 0], data["fixture_pos"], held=held, flags=before)
+    env.restore(qpos, qvel, warm, data["grip"][:, 0, 0], data["fixture_pos"], held=held, flags=before)
     states, flags = [], []
     touched = list(TOUCHED.values())
     for actions in data["action"].swapaxes(0, 1):

@@ -7,6 +7,6 @@ import sys
 if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
     os.environ.setdefault("MUJOCO_GL", "egl")
 
-from susd.envs.kitchen.environment import DISCOVERY, TASK, Facts, Kitchen  # noqa: E402
+from susd.envs.kitchen.environment import DISCOVERY, TASK, Facts, Kitchen
 
 __all__ = ["DISCOVERY", "TASK", "Facts", "Kitchen"]

@@ -77,10 +77,10 @@ def torques(
     for k in range(JOINTS):
         half[k] /= lower[k, k]
         half[k + 1 :] -= lower[k + 1 :, k, None] * half[k]
-    half = half.reshape(JOINTS, 2, 3, -1)
-    inverse = half[0, :, :, None] * half[0, :, None, :]
+    parts = half.reshape(JOINTS, 2, 3, -1)  # position and orientation
+    inverse = parts[0, :, :, None] * parts[0, :, None, :]
     for k in range(1, JOINTS):
-        inverse += half[k, :, :, None] * half[k, :, None, :]
+        inverse += parts[k, :, :, None] * parts[k, :, None, :]
     for k in range(2):  # (J M^-1 J^T) force = wanted, by elimination
         factor = inverse[:, k + 1 :, k] / inverse[:, k, k, None]
         inverse[:, k + 1 :, k + 1 :] -= factor[:, :, None] * inverse[:, k, None, k + 1 :]

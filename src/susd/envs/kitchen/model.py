@@ -54,7 +54,8 @@ ROOM = """
         <inertial mass="0.243455" pos="0.0296816 -0.00152345 0" quat="0.701071746 0 0 0.713090742"
                   diaginertia="0.0913751 0.0521615 0.043714"/>
         <geom type="box" size="0.025 0.007 0.025" pos="0 0 0.05" rgba="0.80 0.20 0.18 1"/>
-        <geom type="cylinder" size="0.0325 0.0125" pos="0 0 0.08" quat="0 0 0.701071746 0.713090742" rgba="0.85 0.22 0.20 1"/>
+        <geom type="cylinder" size="0.0325 0.0125" pos="0 0 0.08" quat="0 0 0.701071746 0.713090742"
+              rgba="0.85 0.22 0.20 1"/>
         <site name="disc" pos="0 0 0.08"/>
       </body>
     </body>
@@ -93,7 +94,7 @@ ROBOT = """
                   <body name="hand" pos="0 0.098 0" quat="0.7071067811865476 -0.7071067811865476 0 0">
                     <body name="gripper">
                       <inertial mass="0.3" pos="0 0 0" quat="-0.5 0.5 0.5 0.5" diaginertia="3e-08 2e-08 2e-08"/>
-                      <geom type="cylinder" size="0.029 0.05" pos="0.004 0 0.04" quat="0 0 0.7071067811865476 0.7071067811865476"/>
+                      <geom type="cylinder" size="0.029 0.05" pos="0.004 0 0.04" axisangle="0 1 1 3.141592653589793"/>
                       <site name="grip" pos="0 0 0.109" quat="0.7071067811865476 0 0 -0.7071067811865476"/>{fingers}
                     </body>
                   </body>
@@ -149,7 +150,9 @@ STAGE = """
     <global offwidth="1280" offheight="1280"/>
     <headlight ambient="0.35 0.35 0.35" diffuse="0.25 0.25 0.25" specular="0 0 0"/>
   </visual>
-  <asset><texture type="skybox" builtin="gradient" rgb1="0.92 0.95 0.98" rgb2="0.70 0.76 0.82" width="64" height="64"/></asset>
+  <asset>
+    <texture type="skybox" builtin="gradient" rgb1="0.92 0.95 0.98" rgb2="0.70 0.76 0.82" width="64" height="64"/>
+  </asset>
   <worldbody>
     <light pos="0.6 -0.8 2.4" dir="-0.3 0.4 -1" diffuse="0.55 0.55 0.52"/>
     <camera name="front" pos="1.25 -0.85 1.75" xyaxes="0.519 0.855 0 -0.344 0.209 0.9156" fovy="42"/>

@@ -59,9 +59,7 @@ _OBJECTS = [_span((9, 25), (101, 107)), _span((4, 6), (25, 41)), _span((6, 9), (
 _BUTTON = _span((57, 73), (107, 113))
 LAYOUTS: dict[str, Layout] = {
     # As the original cuts it: its blocks of pot, butter and meatball hold some numbers of their neighbours.
-    "released": _layout(
-        [[*_ROBOT, 3], _span((4, 20), (101, 107)), _span((20, 38)), _span((38, 57)), _BUTTON, *_LAST]
-    ),
+    "released": _layout([[*_ROBOT, 3], _span((4, 20), (101, 107)), _span((20, 38)), _span((38, 57)), _BUTTON, *_LAST]),
     "documented": _layout([[*_ROBOT, 3], *_OBJECTS, _BUTTON, *_LAST]),  # the same sizes, each number with its owner
     "semantic": _layout([_ROBOT, *_OBJECTS, [3, *_BUTTON], *_LAST]),  # the button's angle moves from robot to button
 }

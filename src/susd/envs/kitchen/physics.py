@@ -60,13 +60,16 @@ class BatchPhysics:
             setattr(self, name, self._batch.bind(name))
 
     def reset(self, ids: np.ndarray, bodies: list[int], positions: np.ndarray) -> None:
-        self._body_pos[np.ix_(ids, bodies)] = positions
+        """Defaults, with static bodies moved."""
+        self._body_pos[ids[:, None], np.array(bodies)] = positions
         self._batch.reset(ids, stage=0)  # the engine may cache the poses of static bodies; a reset forgets them
 
     def forward(self, ids: np.ndarray) -> None:
+        """Positions and velocities of a state that was written."""
         self._batch.forward(ids, stage=self._stage)
 
     def step(self) -> None:
+        """One physics step, and positions and velocities at its end."""
         self._batch.step(stage=self._stage)
 
 
@@ -84,18 +87,21 @@ class PlainPhysics:
             setattr(self, name, np.stack([np.array(getattr(data, name)) for data in self._data]))
 
     def reset(self, ids: np.ndarray, bodies: list[int], positions: np.ndarray) -> None:
+        """Defaults, with static bodies moved."""
         for world, places in zip(ids.tolist(), positions, strict=True):
             self._models[world].body_pos[bodies] = places
             self._mujoco.mj_resetData(self._models[world], self._data[world])
             self._read(world, STATE)
 
     def forward(self, ids: np.ndarray) -> None:
+        """Positions and velocities of a state that was written."""
         for world in ids.tolist():
             self._write(world)
             self._mujoco.mj_step1(self._models[world], self._data[world])
             self._read(world, DERIVED)
 
     def step(self) -> None:
+        """One physics step, and positions and velocities at its end."""
         for world, (model, data) in enumerate(zip(self._models, self._data, strict=True)):
             self._write(world)
             self._mujoco.mj_step2(model, data)
