@@ -1,4 +1,4 @@
-"""Control steps per second of the Kitchen: faithful and with sleeping islands, with the compiled and the NumPy controller."""
+"""Control steps per second of the Kitchen: faithful and with sleeping islands, with either controller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def measure(worlds: int, threads: int, seconds: float, sleeping: bool, controlle
     env = Kitchen(worlds=worlds, threads=threads, sleeping=sleeping, controller=controller)
     random = np.random.default_rng(0)
     env.reset(0)
-    for _ in range(2 * env.spec.horizon // 5):  # compile, and let the objects land and fall asleep
+    for _ in range(10):  # compile, and let the objects land and fall asleep
         env.step(random.uniform(-1.0, 1.0, (worlds, 4)))
     steps, start, cpu = 0, time.perf_counter(), time.process_time()
     while time.perf_counter() - start < seconds:

@@ -13,11 +13,11 @@ from susd.errors import UserError
 if find_spec("mujoco") is None:  # not imported here: the environment must choose a GL before that
     pytest.skip("mujoco is not installed", allow_module_level=True)
 
-from susd.envs.base import HostEnvironment  # noqa: E402
-from susd.envs.kitchen import TASK, Facts, Kitchen, controller, starts  # noqa: E402
-from susd.envs.kitchen.observation import FACTORS, GRIP, LAYOUTS, START, TOUCHED  # noqa: E402
-from susd.recordings import kind_name, ok, replay  # noqa: E402
-from susd.tasks.kitchen import HORIZON, TASKS, reward  # noqa: E402
+from susd.envs.base import HostEnvironment
+from susd.envs.kitchen import TASK, Facts, Kitchen, controller, starts
+from susd.envs.kitchen.observation import FACTORS, GRIP, LAYOUTS, START, TOUCHED
+from susd.recordings import kind_name, ok, replay
+from susd.tasks.kitchen import HORIZON, TASKS, reward
 
 GOLDEN = Path(__file__).parent / "golden" / "kitchen.npz"
 SCRIPTS = ("butter_to_pot", "meatball_to_pot", "pot_to_stove", "pot_to_target", "button_on_off")

@@ -94,7 +94,8 @@ ROBOT = """
                   <body name="hand" pos="0 0.098 0" quat="0.7071067811865476 -0.7071067811865476 0 0">
                     <body name="gripper">
                       <inertial mass="0.3" pos="0 0 0" quat="-0.5 0.5 0.5 0.5" diaginertia="3e-08 2e-08 2e-08"/>
-                      <geom type="cylinder" size="0.029 0.05" pos="0.004 0 0.04" axisangle="0 1 1 3.141592653589793"/>
+                      <geom type="cylinder" size="0.029 0.05" pos="0.004 0 0.04"
+                            quat="0 0 0.7071067811865476 0.7071067811865476"/>
                       <site name="grip" pos="0 0 0.109" quat="0.7071067811865476 0 0 -0.7071067811865476"/>{fingers}
                     </body>
                   </body>
