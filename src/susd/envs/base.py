@@ -13,13 +13,37 @@ from susd.factors import Factorization
 
 @dataclass(frozen=True)
 class Plane:
-    """Two observation indices that form a position, and the box it lives in: what coverage is measured on."""
+    """Two observation indices that form a position, and the box it lives in: what coverage is measured on.
+
+    A body that moves along a line has the same index twice. The box is in raw units (see `Scaling`).
+    """
 
     name: str
     x: int
     y: int
     low: float
     high: float
+
+    @property
+    def is_line(self) -> bool:
+        """Whether there is only one direction."""
+        return self.x == self.y
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """A fixed normalisation of observations: obs = (raw - mean) / std."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def normalise(self, raw: Any) -> Any:
+        """From the world's units to the observation's; [.., S] arrays of numpy or JAX."""
+        return (raw - np.asarray(self.mean, np.float32)) / np.asarray(self.std, np.float32)
+
+    def raw(self, obs: Any) -> Any:
+        """The inverse of `normalise`."""
+        return obs * np.asarray(self.std, np.float32) + np.asarray(self.mean, np.float32)
 
 
 @dataclass(frozen=True)
@@ -34,6 +58,11 @@ class EnvSpec:
     planes: tuple[Plane, ...]  # one per body whose coverage is reported; may be empty
     landmarks: dict[str, int]  # named binary observations that some skill should switch on; may be empty
     filtered: frozenset[int] = frozenset()  # the observations that the original DUSDi let its discriminators see
+    scaling: Scaling | None = None  # where observations are normalised
+
+    def raw(self, obs: Any) -> Any:
+        """Observations [.., S] in the world's own units."""
+        return obs if self.scaling is None else self.scaling.raw(obs)
 
 
 @runtime_checkable
@@ -60,12 +89,16 @@ class HostStep(NamedTuple):
     obs: np.ndarray  # [W, S] where each world now is (after an auto-reset: the first observation of the new episode)
     next_obs: np.ndarray  # [W, S] where the action led, before any reset
     terminated: np.ndarray  # [W] the world ended by its own rules
-    truncated: np.ndarray  # [W] the time limit was reached
+    truncated: np.ndarray  # [W] the world has a time limit of its own and reached it
 
 
 @runtime_checkable
 class HostEnvironment(Protocol):
-    """A batch of worlds stepped outside JAX. Worlds reset themselves when they terminate or truncate."""
+    """A batch of worlds stepped outside JAX, in [-1, 1] actions and float32 observations.
+
+    The time limit is the collector's business: it resets all worlds together after `spec.horizon` steps, or later. A world
+    that ends by its own rules meanwhile starts anew by itself.
+    """
 
     @property
     def spec(self) -> EnvSpec: ...
@@ -78,3 +111,7 @@ class HostEnvironment(Protocol):
         ...
 
     def step(self, actions: np.ndarray) -> HostStep: ...
+
+    def render(self, world: int = 0, size: int = 400) -> np.ndarray:
+        """One world as it is now, as an RGB picture, uint8 [size, size, 3]; a UserError where there is none."""
+        ...

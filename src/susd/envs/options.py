@@ -26,6 +26,14 @@ def whole_number(option: str, value: object) -> int:
     return int(str(value))
 
 
+def positive_number(option: str, value: object) -> int:
+    """The value as an integer >= 1."""
+    number = whole_number(option, value)
+    if number < 1:
+        raise UserError(f"option {option!r} cannot be {value!r}; allowed: a whole number from 1 up")
+    return number
+
+
 def factorization(value: object, size: int, named: Mapping[int, Factorization]) -> Factorization:
     """A factorization from a number of factors the environment knows, a mapping, text (`a=0:6,b=6:18`) or itself."""
     known = ", ".join(str(count) for count in named)

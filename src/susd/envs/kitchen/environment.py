@@ -9,7 +9,6 @@ import numpy as np
 
 from susd.envs.base import EnvSpec, HostStep, Plane
 from susd.envs.kitchen import controller as control
-from susd.envs.kitchen import physics
 from susd.envs.kitchen.model import TABLE, compiled
 from susd.envs.kitchen.observation import (
     BUTTER_IN_POT,
@@ -24,7 +23,8 @@ from susd.envs.kitchen.observation import (
     observe,
 )
 from susd.envs.kitchen.starts import draw
-from susd.envs.options import FactorOption, factorization, one_of, whole_number
+from susd.envs.mujoco import physics
+from susd.envs.options import FactorOption, factorization, one_of, positive_number, whole_number
 from susd.errors import UserError
 
 SUBSTEPS = 25  # physics steps of 2 ms per action: 20 Hz
@@ -32,11 +32,12 @@ REACH = 0.05  # how far the goal of one action is from the gripper, per axis
 LOW, HIGH = np.array([-0.4, -0.5, 0.81]), np.array([0.4, 0.5, 1.10])  # where the gripper may be sent
 SQUEEZE = 0.01  # how far the gripper's command moves in a physics step, of a range from -1 (open) to 1 (closed)
 FINGER_MIDDLE, FINGER_HALF = 0.0046665, 0.0161665  # of the right finger's commands; the left one's are mirrored
-DISCOVERY, TASK = 50, 250  # control steps of an episode
+DISCOVERY = 50  # control steps of an episode
+DERIVED = ("site_xpos", "site_xmat", "xpos", "xquat", "cdof", "subtree_com", "qfrc_bias", "M", "sensordata")
 
 
 class Facts(NamedTuple):
-    """The true state that tasks are paid by, at the end of the last control step and before any reset."""
+    """The true state that tasks are paid by, at the end of the last control step."""
 
     button_on: np.ndarray  # [W] bool, as are all but the two positions
     butter_in_pot: np.ndarray
@@ -54,21 +55,20 @@ class Facts(NamedTuple):
 
 
 class Kitchen:
-    """Worlds that start anew after `horizon` steps. Equal seeds and actions give equal numbers, whatever the engine."""
+    """Worlds that never end by themselves. Equal seeds and actions give equal numbers, whatever the engine."""
 
     def __init__(
         self,
         worlds: int = 16,
         layout: str = "released",
         quaternions: str = "canonical",
-        horizon: int = DISCOVERY,
         factors: FactorOption = 7,
         sleeping: bool = False,
         engine: str = "auto",
         controller: str = "auto",
         threads: int = 0,
     ) -> None:
-        self._worlds, self._horizon = _positive("worlds", worlds), _positive("horizon", horizon)
+        self._worlds = positive_number("worlds", worlds)
         self._layout = LAYOUTS[one_of("layout", layout, LAYOUTS)]
         self._continuous = one_of("quaternions", quaternions, ("canonical", "continuous")) == "continuous"
         self._factors = factorization(factors, SIZE, {7: self._layout.factors})
@@ -77,14 +77,12 @@ class Kitchen:
             raise UserError(f"option 'sleeping' cannot be {sleeping!r}; allowed: True, False")
         engine = one_of("engine", engine, ("auto", "batch", "plain"))
         model = compiled(bool(sleeping))
-        self.physics = physics.start(model, self._worlds, engine, whole_number("threads", threads))
+        self.physics = physics.start(model, self._worlds, engine, whole_number("threads", threads), DERIVED)
         self._where = control.mass_indices(model)
         self._site = [model.site(name).id for name in ("grip", "handle", "disc")]
         self._body = [model.body(name).id for name in ("base", "hand", "pot", "butter", "meatball")]
         self._movable = [model.body(name).id for name in ("button", "stove")]
         self._fixture_turns = np.array([[0.0, 0, 0, 1], [1, 0, 0, 0], [1, 0, 0, 0]])
-        self._seed = 0
-        self._episode, self._clock = np.zeros((2, self._worlds), np.int64)
         self._grip = np.zeros(self._worlds)
         self._fixtures = np.zeros((self._worlds, 3, 3))
         self._status = np.zeros((self._worlds, 2))
@@ -106,7 +104,7 @@ class Kitchen:
         planes = tuple(Plane(name, at(index), at(index + 1), -0.5, 0.5) for name, index in places.items())
         landmarks = {"butter_in_pot": at(BUTTER_IN_POT), "meatball_in_pot": at(MEATBALL_IN_POT)}
         landmarks |= {f"{name}_touched": at(index) for name, index in TOUCHED.items()}
-        return EnvSpec("kitchen", SIZE, 4, self._horizon, self._factors, planes, landmarks)
+        return EnvSpec("kitchen", SIZE, 4, DISCOVERY, self._factors, planes, landmarks)
 
     @property
     def raw(self) -> np.ndarray:
@@ -115,33 +113,35 @@ class Kitchen:
 
     def reset(self, seed: int) -> np.ndarray:
         """Start all worlds anew, as a function of the seed alone; [W, 142] observations."""
-        self._seed = whole_number("seed", seed)
-        self._episode[:] = 0
         self.facts = None
-        self._begin(np.arange(self._worlds))
+        ids = np.arange(self._worlds)
+        starts = [draw(whole_number("seed", seed), world) for world in ids.tolist()]
+        self._fixtures[:] = np.stack([start.fixtures for start in starts])
+        self._status[:] = np.stack([start.status for start in starts])
+        self._grip[:], self._flags[:] = 0.0, False
+        self.physics.reset(ids, self._movable, self._fixtures[:, :2])
+        self.physics.qpos[:] = np.stack([start.qpos for start in starts])
+        self.physics.forward(ids)
+        self._look(self._snapshot(), None)
         return self._observation()
 
     def step(self, actions: np.ndarray) -> HostStep:
         """One control step of every world: three directions for the gripper, and a sign that closes (+) or opens it (-)."""
         self.advance(actions)
         reached = self._observation()
-        self._clock += 1
-        ended = self._clock >= self._horizon
-        if not ended.any():
-            return HostStep(reached, reached.copy(), np.zeros(self._worlds, bool), ended)
-        self._episode[ended] += 1
-        self._begin(np.flatnonzero(ended))
-        return HostStep(self._observation(), reached, np.zeros(self._worlds, bool), ended)
+        never = np.zeros(self._worlds, bool)
+        return HostStep(reached, reached, never, never)
 
     def advance(self, actions: np.ndarray) -> None:
-        """The physics of one control step, without a clock."""
+        """The physics of one control step."""
         wanted = np.array(actions, np.float64)
         if wanted.shape != (self._worlds, 4) or not np.isfinite(wanted).all():
             raise UserError(f"actions must be finite numbers [{self._worlds}, 4], not {list(wanted.shape)}")
-        world, held = self.physics, self._raw[:, GRIP : GRIP + 3]  # the original clips by a position that is 2 ms old
+        world, now = self.physics, self.physics.derived
+        held = self._raw[:, GRIP : GRIP + 3]  # the original clips by a position that is 2 ms old
         move = np.clip(np.clip(wanted[:, :3], (LOW - held) / REACH, (HIGH - held) / REACH), -1.0, 1.0)
         base, grip = self._body[0], self._site[0]
-        place, frame, centre = world.site_xpos[:, grip], world.site_xmat[:, grip], world.subtree_com[:, base]
+        place, frame, centre = now["site_xpos"][:, grip], now["site_xmat"][:, grip], now["subtree_com"][:, base]
         goal = place + REACH * move
         squeeze = SQUEEZE * np.sign(wanted[:, 3])
         for substep in range(SUBSTEPS):
@@ -149,12 +149,12 @@ class Kitchen:
             world.ctrl[:, 6] = FINGER_MIDDLE + FINGER_HALF * self._grip
             world.ctrl[:, 7] = -FINGER_MIDDLE - FINGER_HALF * self._grip
             self._control(
-                goal, place, frame, world.cdof, centre, world.qfrc_bias, world.M, self._where, world.qvel, world.ctrl
+                goal, place, frame, now["cdof"], centre, now["qfrc_bias"], now["M"], self._where, world.qvel, world.ctrl
             )
             if substep == SUBSTEPS - 1:
-                seen = self._snapshot(slice(None))
+                seen = self._snapshot()
             world.step()
-        self._look(slice(None), seen, self._raw.copy())
+        self._look(seen, self._raw.copy())
         before, self._flags = self._flags, seen.contacts.copy()
         self.facts = Facts(
             world.qpos[:, 0] >= 0.0,
@@ -181,13 +181,13 @@ class Kitchen:
         """
         ids = np.arange(self._worlds)
         self._fixtures[:] = fixtures + np.array([0.0, 0.0, TABLE])
-        self._grip, self._clock[:] = np.array(grip, np.float64), 0
+        self._grip = np.array(grip, np.float64)
         self._flags[:] = False if flags is None else flags
         self._status[:] = 0.0 if status is None else status
         self.physics.reset(ids, self._movable, self._fixtures[:, :2])
         self.physics.qpos[:], self.physics.qvel[:], self.physics.qacc_warmstart[:] = qpos, qvel, warm
         self.physics.forward(ids)
-        self._look(ids, self._snapshot(ids), None)
+        self._look(self._snapshot(), None)
         if held is not None:
             self._raw[:, GRIP : GRIP + 3] = held
         return self._raw
@@ -203,51 +203,32 @@ class Kitchen:
         picture: np.ndarray = self._renderer.take(self.physics.qpos[world], self._fixtures[world])
         return picture
 
-    def _begin(self, ids: np.ndarray) -> None:
-        """New episodes in some worlds."""
-        starts = [draw(self._seed, world, int(self._episode[world])) for world in ids.tolist()]
-        self._fixtures[ids] = np.stack([start.fixtures for start in starts])
-        self._status[ids] = np.stack([start.status for start in starts])
-        self._grip[ids], self._flags[ids], self._clock[ids] = 0.0, False, 0
-        self.physics.reset(ids, self._movable, self._fixtures[ids, :2])
-        self.physics.qpos[ids] = np.stack([start.qpos for start in starts])
-        self.physics.forward(ids)
-        self._look(ids, self._snapshot(ids), None)
-
-    def _snapshot(self, ids: Any) -> Snapshot:
+    def _snapshot(self) -> Snapshot:
         """A copy of what is Cartesian, now."""
-        world, (base, hand, *loose) = self.physics, self._body
-        fixtures = self._fixtures[ids]
-        sites, sensors = world.site_xpos[ids][:, self._site], world.sensordata[ids] > 0
+        now, (base, hand, *loose) = self.physics.derived, self._body
+        sites, sensors = now["site_xpos"][:, self._site], now["sensordata"] > 0
         touches = sensors[:, 3:].reshape(-1, 4, 3)
         grasped = touches[:, :, 0] & touches[:, :, 1]
-        axes, offset = world.cdof[ids, 1:7], (world.xpos[ids, hand] - world.subtree_com[ids, base])[:, None]
+        axes, offset = now["cdof"][:, 1:7], (now["xpos"][:, hand] - now["subtree_com"][:, base])[:, None]
+        fixed = np.broadcast_to(self._fixture_turns, (self._worlds, 3, 4))
         return Snapshot(
             grip=sites[:, 0],
-            hand=world.xquat[ids, hand].copy(),
+            hand=now["xquat"][:, hand].copy(),
             lever=axes[..., 3:] + np.cross(axes[..., :3], offset),
-            places=np.concatenate([world.xpos[ids][:, loose], fixtures], axis=1),
-            turns=np.concatenate(
-                [world.xquat[ids][:, loose], np.broadcast_to(self._fixture_turns, (len(fixtures), 3, 4))], axis=1
-            ),
+            places=np.concatenate([now["xpos"][:, loose], self._fixtures], axis=1),
+            turns=np.concatenate([now["xquat"][:, loose], fixed], axis=1),
             points=sites[:, 1:],
             touches=np.stack([grasped, touches[:, :, 2]], axis=-1),
             contacts=sensors[:, :3],
         )
 
-    def _look(self, ids: Any, seen: Snapshot, before: np.ndarray | None) -> None:
-        """Refresh the raw observations of some worlds; `before` are the ones they continue."""
-        raw = observe(seen, self.physics.qpos[ids], self.physics.qvel[ids], self._status[ids], self._flags[ids, :2])
+    def _look(self, seen: Snapshot, before: np.ndarray | None) -> None:
+        """Refresh the raw observations; `before` are the ones they continue."""
+        raw = observe(seen, self.physics.qpos, self.physics.qvel, self._status, self._flags[:, :2])
         if self._continuous:
             follow(raw, before)
-        self._raw[ids] = raw
+        self._raw[:] = raw
 
     def _observation(self) -> np.ndarray:
         return self._raw[:, self._layout.order].astype(np.float32)
 
-
-def _positive(option: str, value: object) -> int:
-    number = whole_number(option, value)
-    if number < 1:
-        raise UserError(f"option {option!r} cannot be {value!r}; allowed: a whole number from 1 up")
-    return number

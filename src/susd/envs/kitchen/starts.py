@@ -1,4 +1,4 @@
-"""Where an episode starts: drawn from a generator of its own for each seed, world and episode."""
+"""Where an episode starts: drawn from a generator of its own for each seed and world."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Start(NamedTuple):
     status: np.ndarray  # [2] melt and cook, which nothing changes
 
 
-def draw(seed: int, world: int, episode: int) -> Start:
-    """The start of one episode, a function of these three numbers alone."""
-    random = np.random.default_rng((seed, world, episode))
+def draw(seed: int, world: int) -> Start:
+    """The start of one episode, a function of these two numbers alone."""
+    random = np.random.default_rng((seed, world))
     arm = np.array(ARM) + NOISE * random.standard_normal(6)
     places: dict[str, tuple[float, float]] = {}
     for name, (box, _, radius) in LOOSE.items():
