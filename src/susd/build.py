@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from susd.config import Config
 from susd.envs import make
-from susd.envs.base import Environment, EnvSpec
+from susd.envs.base import Environment, EnvSpec, HostEnvironment
 from susd.errors import UserError
 from susd.factors import Factorization
 from susd.learner import Learner
@@ -22,12 +22,12 @@ from susd.sac import Sac
 from susd.skills import SkillSpace
 
 
-def build_env(config: Config) -> Environment:
-    """The environment with its factorization."""
+def build_env(config: Config) -> Environment | HostEnvironment:
+    """The environment with its factorization; a host one has a world for each episode of an epoch."""
     options = dict(config.env_options)
     if config.factors:
         options["factors"] = int(config.factors) if config.factors.isdecimal() else config.factors
-    return make(config.env, **options)
+    return make(config.env, worlds=config.episodes, **options)
 
 
 def build_method(config: Config, spec: EnvSpec) -> Method:

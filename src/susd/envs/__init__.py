@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Any
 from susd.errors import UserError
 
 if TYPE_CHECKING:
-    from susd.envs.base import Environment
+    from susd.envs.base import Environment, HostEnvironment
 
 ENVIRONMENTS: dict[str, str] = {  # name -> module:class, imported when it is first made
     "gunner": "susd.envs.gunner:Gunner",
     "multi_particle": "susd.envs.multi_particle:MultiParticle",
+    "kitchen": "susd.envs.kitchen:Kitchen",
 }
 
 
-def make(name: str, **options: Any) -> Environment:
-    """The environment of that name with its options, e.g. `make("gunner", factors=4)`."""
+def make(name: str, worlds: int | None = None, **options: Any) -> Environment | HostEnvironment:
+    """The environment of that name with its options, e.g. `make("gunner", factors=4)`.
+
+    `worlds` is how many a host environment steps together; a functional one has no such number and ignores it.
+    """
     if name not in ENVIRONMENTS:
         raise UserError(f"unknown environment {name!r}; there are: {', '.join(sorted(ENVIRONMENTS))}")
     module, _, attribute = ENVIRONMENTS[name].partition(":")
@@ -29,5 +33,7 @@ def make(name: str, **options: Any) -> Environment:
             raise UserError(
                 f"environment {name!r} has no option {option!r}; its options are: {', '.join(allowed) or 'none'}"
             )
-    environment: Environment = constructor(**options)
+    if worlds is not None and "worlds" in allowed:
+        options["worlds"] = worlds
+    environment: Environment | HostEnvironment = constructor(**options)
     return environment
