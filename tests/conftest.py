@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,11 @@ TINY = (
     *("--hidden", "8", "--phi-hidden", "8", "--density-hidden", "8", "--gradient-steps", "2", "--batch-size", "8"),
     *("--episodes", "2", "--horizon", "10", "--replay", "2000", "--warmup", "60"),
 )
+
+
+# A shell starts background jobs with Ctrl-C ignored, and children would inherit that; tests send it to them.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)

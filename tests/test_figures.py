@@ -212,7 +212,8 @@ def test_skill_video_plays_all_skills_side_by_side(tmp_path: Path) -> None:
     env = Gunner()
     skills = jnp.array([[0.1, 0, 0, 0, 0, 0], [0, 0.1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1.0], [0, 0, 0, 0, 0, 0]])
     states = jax.jit(lambda: rollout(env, lambda obs, z, key: z, skills, 10, jax.random.key(0))[0])()
-    path = video.skill_video(tmp_path / "a.mp4", env, states, ["right", "up", "turn", "stay"], size=120)
+    tiles = video.functional_frames(env, states, size=120)
+    path = video.skill_video(tmp_path / "a.mp4", tiles, ["right", "up", "turn", "stay"])
     frames = read_video(path).astype(int)
     assert frames.shape == (11, 284, 368, 3)  # 2 x 3 tiles of 140 x 120 with gaps of 4
     assert path.stat().st_size < 100_000
@@ -221,7 +222,7 @@ def test_skill_video_plays_all_skills_side_by_side(tmp_path: Path) -> None:
     assert min(moved[:3]) > 100
     assert moved[3] < 60
     with pytest.raises(ValueError, match="1 titles for 4 skills"):
-        video.skill_video(tmp_path / "b.mp4", env, states, ["right"])
+        video.skill_video(tmp_path / "b.mp4", tiles, ["right"])
 
 
 def test_skill_titles() -> None:

@@ -65,6 +65,11 @@ class Drift:
         self.calls.append((actions.copy(), HostStep(self.state.copy(), reached, terminated, truncated)))
         return HostStep(self.state, reached, terminated, truncated)
 
+    def render(self, world: int = 0, size: int = 400) -> np.ndarray:
+        picture = np.zeros((size, size, 3), np.uint8)
+        picture[:, :, world % 3] = 200
+        return picture
+
 
 def small(**changes: Any) -> Config:
     sizes = {"layers": 1, "hidden": 8, "phi_hidden": 8, "density_hidden": 8, "batch_size": 16, "gradient_steps": 2}
@@ -75,7 +80,7 @@ def collect(terminal: bool, env: Drift | None = None, seed: int = 3) -> Transiti
     """One epoch [T, W, ..] with a policy that shows its skill."""
     space = Program.build(small(), Drift()).learner.method.skills
     policy = jax.jit(lambda obs, skill, key: 0.5 * skill[:, :2])
-    chunk = host_episodes(env or Drift(), policy, space.sample, HORIZON, seed, jax.random.key(0), terminal)
+    chunk, _ = host_episodes(env or Drift(), policy, space.sample, HORIZON, seed, jax.random.key(0), terminal)
     return jax.tree.map(lambda x: np.asarray(x).reshape(HORIZON, WORLDS, *x.shape[1:]), chunk)
 
 

@@ -18,13 +18,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from susd import replay
 from susd.build import build_env
 from susd.config import Config, configure
-from susd.envs.base import Environment
+from susd.envs.base import Environment, HostEnvironment
 from susd.errors import UserError
 from susd.methods.catalog import METHOD_OPTIONS, METHODS
 from susd.program import Program, TrainState, subkey
@@ -52,6 +53,8 @@ def run(what: str, config: Config, seconds: float, worlds: int) -> dict[str, Any
 def bench_env(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
     """Steps per second of many worlds under uniformly random actions, all steps in one scan, observations included."""
     env, steps = build_env(config), 100
+    if not isinstance(env, Environment):
+        return _bench_host(env, seconds, config.seed)
     with _stopwatch() as compile_seconds:
         start, advance = _random_walk(env, worlds, steps)
         state = start(jax.random.key(config.seed))
@@ -66,6 +69,28 @@ def bench_env(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
         "worlds": worlds,
         "env_steps_per_second": worlds * steps / statistics.median(times),
         "env_steps_per_second_best": worlds * steps / min(times),
+        "repetitions": len(times),
+        "compile_seconds": compile_seconds[0],
+    }
+
+
+def _bench_host(env: HostEnvironment, seconds: float, seed: int) -> dict[str, Any]:
+    """The same of a host environment: whole episodes, resets included, in as many worlds as a run has."""
+    random, shape = np.random.default_rng(seed), (env.worlds, env.spec.action_size)
+
+    def once() -> None:
+        env.reset(int(random.integers(2**31)))
+        for _ in range(env.spec.horizon):
+            env.step(random.uniform(-1.0, 1.0, shape).astype(np.float32))
+
+    with _stopwatch() as compile_seconds:
+        once()
+    times = measure({"env": once}, seconds)["env"]
+    steps = env.worlds * env.spec.horizon
+    return {
+        "worlds": env.worlds,
+        "env_steps_per_second": steps / statistics.median(times),
+        "env_steps_per_second_best": steps / min(times),
         "repetitions": len(times),
         "compile_seconds": compile_seconds[0],
     }
@@ -281,6 +306,12 @@ def _random_walk(env: Environment, worlds: int, steps: int) -> tuple[Callable[..
 def _filled(program: Program) -> replay.Replay:
     """A small full replay of transitions of the untrained policy."""
     spec, copies = program.env.spec, max(1, 10_000 // program.chunk)
+    if not isinstance(program.env, Environment):
+        state, key = jax.jit(program.init)(jnp.int32(program.config.seed)), jax.random.key(program.config.seed)
+        buffer = replay.init(copies * program.chunk, spec.obs_size, spec.action_size, program.learner.method.skills.size)
+        for copy in range(copies):
+            buffer = replay.add(buffer, program.collect_host(state.learner.sac.actor, jax.random.fold_in(key, copy))[0])
+        return buffer
 
     def fill(key: jax.Array) -> replay.Replay:
         empty = replay.init(copies * program.chunk, spec.obs_size, spec.action_size, program.learner.method.skills.size)

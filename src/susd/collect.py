@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +46,53 @@ def episodes(env: Environment, policy: Policy, skills: jax.Array, steps: int, ke
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), transitions)
 
 
+class HostCourse(NamedTuple):
+    """What W host worlds did: transitions [T, W, ..] as numpy, whose `done` says terminated; and where the time went."""
+
+    transitions: Transition
+    truncated: np.ndarray
+    seconds: float  # spent in the environment
+
+
+def host_rollout(
+    env: HostEnvironment,
+    policy: Policy,
+    skills: np.ndarray,
+    steps: int,
+    seed: int,
+    key: jax.Array,
+    redraw: Callable[[int], np.ndarray] | None = None,
+    watch: Callable[[], None] | None = None,
+) -> HostCourse:
+    """Run W skills in W host worlds for `steps` steps from a seeded reset; the policy should be a compiled one.
+
+    A world that ends early starts anew: with its row of `redraw(step)`, or with the same skill. `watch` is called in every
+    state, the first one included.
+    """
+    began = time.perf_counter()
+    obs = np.array(env.reset(seed), np.float32)  # a copy, here and below: a world may step in the array it gave out
+    seconds = time.perf_counter() - began
+    skills = np.array(skills)
+    keys = jax.random.split(key, steps)
+    rows: list[tuple[np.ndarray, ...]] = []  # the fields of a Transition, and truncated
+    for step in range(steps):
+        if watch:
+            watch()
+        action = np.asarray(policy(obs, skills, keys[step]))
+        began = time.perf_counter()
+        result = env.step(action)
+        seconds += time.perf_counter() - began
+        next_obs, ended = np.array(result.next_obs, np.float32), result.terminated | result.truncated
+        rows.append((obs, action, next_obs, skills.copy(), result.terminated.astype(np.float32), result.truncated.copy()))
+        if redraw and ended.any():
+            skills[ended] = redraw(step)[ended]
+        obs = np.array(result.obs, np.float32)
+    if watch:
+        watch()
+    *fields, truncated = (np.stack(column) for column in zip(*rows, strict=True))
+    return HostCourse(Transition(*fields), truncated, seconds)  # type: ignore[arg-type]
+
+
 def host_episodes(
     env: HostEnvironment,
     policy: Policy,
@@ -53,20 +101,38 @@ def host_episodes(
     seed: int,
     key: jax.Array,
     terminal: bool,
+) -> tuple[Transition, float]:
+    """`episodes` of a host environment, and the seconds spent in it; a world that ends early goes on with a new skill."""
+
+    def draw(step: int) -> np.ndarray:
+        return np.asarray(sample_skills(jax.random.fold_in(key, step + 1), env.worlds))
+
+    course = host_rollout(env, policy, draw(-1), steps, seed, key, redraw=draw)
+    limit = course.truncated.copy()
+    limit[-1] = True
+    done = np.maximum(course.transitions.done, (limit & terminal).astype(np.float32))
+    chunk = course.transitions._replace(done=done)  # type: ignore[arg-type]
+    return jax.tree.map(lambda x: jnp.asarray(x.reshape(-1, *x.shape[2:])), chunk), course.seconds
+
+
+def turn_of(key: jax.Array, turn: int) -> tuple[int, jax.Array]:
+    """The seed and the key with which host worlds run their turn of several."""
+    k_seed, k_run = jax.random.split(jax.random.fold_in(key, turn))
+    return int(jax.random.randint(k_seed, (), 0, 2**31 - 1)), k_run
+
+
+def courses(
+    env: Environment | HostEnvironment, policy: Policy, skills: jax.Array, steps: int, key: jax.Array
 ) -> Transition:
-    """`steps` steps of every host world from a seeded reset; a world that ends early starts anew with a new skill."""
-    obs = np.array(env.reset(seed), np.float32)  # a copy, here and below: a world may step in the array it gave out
-    skills = np.array(sample_skills(jax.random.fold_in(key, 0), env.worlds))
-    rows: list[tuple[np.ndarray, ...]] = []  # the fields of a Transition
-    for step in range(steps):
-        k_policy, k_skill = jax.random.split(jax.random.fold_in(key, step + 1))
-        action = np.asarray(policy(jnp.asarray(obs), jnp.asarray(skills), k_policy))
-        result = env.step(action)
-        ended = result.terminated | result.truncated
-        limit = result.truncated | (step == steps - 1)
-        done = result.terminated | (limit & terminal)
-        rows.append((obs, action, np.array(result.next_obs, np.float32), skills.copy(), done.astype(np.float32)))
-        if ended.any():
-            skills[ended] = np.asarray(sample_skills(k_skill, env.worlds))[ended]
-        obs = np.array(result.obs, np.float32)
-    return Transition(*(jnp.asarray(np.concatenate(column)) for column in zip(*rows, strict=True)))
+    """Transitions [T, N, ..] of N skills, each from reset for `steps` steps; host worlds take them in turns.
+
+    Equal keys mean equal starts, whatever the skills. With a functional environment this can be compiled.
+    """
+    if isinstance(env, Environment):
+        return rollout(env, policy, skills, steps, key)[1]
+    count, found = len(skills), []
+    for turn, first in enumerate(range(0, count, env.worlds)):
+        rows = np.arange(first, first + env.worlds) % count  # the last turn is filled up with skills that are run already
+        seed, k_run = turn_of(key, turn)
+        found.append(host_rollout(env, policy, np.asarray(skills)[rows], steps, seed, k_run).transitions)
+    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, :count], *found)

@@ -202,9 +202,19 @@ QUICK: dict[str, Any] = {
     "eval_every": 25,
     "checkpoint_every": 100,
 }
+KITCHEN: dict[str, Any] = {
+    "env_options": {"layout": "semantic", "quaternions": "continuous"},
+    "episodes": 16,
+    "gradient_steps": 50,
+    "epochs": 1250,
+    "replay": 400_000,
+    "warmup": 10_000,
+    "discount": 0.95,
+    "target_entropy": -0.5,
+}
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {"*": {}, "multi_particle": {"env_options": {"actions": "five"}}},
-    "quick": {"*": QUICK, "gunner": {"epochs": 600, "discount": 0.5}},
+    "quick": {"*": QUICK, "gunner": {"epochs": 600, "discount": 0.5}, "kitchen": KITCHEN},
 }
 
 

@@ -121,6 +121,7 @@ def trajectories(path: Path, spec: EnvSpec, obs: np.ndarray, skills: np.ndarray,
     if obs.shape[1] != worlds:
         raise ValueError(f"{obs.shape[1]} courses for {worlds} skills")
     many = len(spec.planes) > 1
+    obs = np.asarray(spec.raw(obs))
     columns = min(5, len(spec.planes))
     rows = -(-len(spec.planes) // columns)
     turning = dim == 2 and not discrete
@@ -135,12 +136,19 @@ def trajectories(path: Path, spec: EnvSpec, obs: np.ndarray, skills: np.ndarray,
                 shade = part.argmax(axis=1) / dim
             elif turning:
                 shade = np.arctan2(part[:, 1], part[:, 0]) / (2 * math.pi) % 1.0
+            x, y = obs[..., plane.x], obs[..., plane.y]
+            if plane.is_line:  # the place over time
+                x = np.broadcast_to(np.arange(len(obs))[:, None], x.shape)
             for world in range(worlds):
-                course = obs[:, world, [plane.x, plane.y]]
-                axes.plot(*course.T, color=colours(shade[world]), linewidth=0.9 if many else 1.3, alpha=0.85)
-            x, y = obs[0][:, plane.x], obs[0][:, plane.y]
-            axes.scatter(x, y, s=14 if many else 40, color="white", edgecolor=INK, linewidth=1.0, zorder=3)
-            _box(axes, plane, edges=(index % columns == 0, index + columns >= len(spec.planes)))
+                colour = colours(shade[world])
+                axes.plot(x[:, world], y[:, world], color=colour, linewidth=0.9 if many else 1.3, alpha=0.85)
+            axes.scatter(x[0], y[0], s=14 if many else 40, color="white", edgecolor=INK, linewidth=1.0, zorder=3)
+            _frame(
+                axes,
+                plane,
+                y if plane.is_line else np.stack([x, y]),
+                (index % columns == 0, index + columns >= len(spec.planes)),
+            )
             axes.set_title(_words(plane.name))
         if turning:
             whose = "its z" if parts > 1 else "z"
@@ -170,10 +178,11 @@ def coverage_map(path: Path, spec: EnvSpec, counts: Mapping[str, np.ndarray]) ->
         for row, (label, grids) in enumerate(counts.items()):
             for column, plane in enumerate(spec.planes):
                 axes = all_axes[0, row] if flat else all_axes[row, column]
-                seen = np.ma.masked_equal(grids[column].T, 0)  # the first axis of a grid is x
+                visits = np.diagonal(grids[column])[:, None] if plane.is_line else grids[column]
+                seen = np.ma.masked_equal(visits.T, 0)  # the first axis of a grid is x
                 extent = (plane.low, plane.high, plane.low, plane.high)
                 picture = axes.imshow(seen, cmap=_heat(), norm=norm, origin="lower", extent=extent, interpolation="none")
-                number = f"{int((grids[column] > 0).sum())} of {grids[column].size}"
+                number = f"{int((visits > 0).sum())} of {visits.size}"
                 if flat:
                     axes.set_title(f"{textwrap.fill(label, 72 // labels)}\n{number} cells")
                 else:
@@ -325,6 +334,18 @@ def _box(axes: Axes, plane: Plane, edges: tuple[bool, bool]) -> None:
     axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
     axes.set_yticks(ticks, [f"{tick:.3g}" for tick in ticks])
     axes.tick_params(labelleft=edges[0], labelbottom=edges[1], length=0)
+
+
+def _frame(axes: Axes, plane: Plane, places: np.ndarray, edges: tuple[bool, bool]) -> None:
+    """The frame of courses: the plane's box, or in the open a square around all places; of a line, place over time."""
+    reach = max(float(np.abs(places).max()) * 1.05, 1e-6)
+    if plane.is_line:
+        limits = (-reach, reach) if plane.open else (plane.low, plane.high)
+        axes.set(ylim=limits, xlabel="step", ylabel="place", xmargin=0.02)
+    elif plane.open:
+        axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+    else:
+        _box(axes, plane, edges)
 
 
 def _wheel(axes: Any, colours: Colormap, title: str) -> None:

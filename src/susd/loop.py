@@ -150,13 +150,14 @@ def _loop(
             train_seconds += seconds
             finished = epoch + 1
             learned = epoch >= program.warmup_epochs
+            in_env = float(values["env_seconds"][0]) if "env_seconds" in values else None
             if not learned:
-                values = {}
+                values = {name: value for name, value in values.items() if name == "env_seconds"}
             bad = next((name for name, value in values.items() if not np.isfinite(value).all()), None)
             if bad:
                 raise NonFiniteError(_non_finite(bad, finished, folder))
             if probe and (finished % config.eval_every == 0 or finished == config.epochs):
-                measured = {name: np.asarray(value) for name, value in probe(state.learner.sac, finished).items()}
+                measured = {name: np.asarray(value) for name, value in probe(state, finished).items()}
                 coverage = float(measured["coverage_average"].mean())
                 values |= measured
             rows = [
@@ -173,7 +174,7 @@ def _loop(
             folder.append_metrics(rows)
             for sink in sinks:  # curves of the mean over seeds; the file has every seed
                 sink.write({name: float(np.mean([row[name] for row in rows])) for name in rows[0] if name != "seed"})
-            progress.update(finished, rates.fields(seconds, learned, coverage))
+            progress.update(finished, rates.fields(seconds, in_env, learned, coverage))
             stop_if_asked(finished)
             if finished % config.checkpoint_every == 0 or finished == config.epochs:
                 save(finished)
@@ -206,13 +207,16 @@ class _Rates:
 
     def __init__(self, program: Program) -> None:
         self._seeds, self._chunk, self._steps = program.config.seeds, program.chunk, program.config.gradient_steps
-        self._seconds: list[float] = []
+        self._seconds: list[tuple[float, float]] = []  # of an epoch, and of its host environment
 
-    def fields(self, seconds: float, learned: bool, coverage: float) -> dict[str, float | str]:
-        """What the progress bar shows."""
-        self._seconds = [*self._seconds[-19:], seconds]
-        epochs_per_second = self._seeds * len(self._seconds) / sum(self._seconds)
+    def fields(self, seconds: float, in_env: float | None, learned: bool, coverage: float) -> dict[str, float | str]:
+        """What the progress bar shows; of a host environment also its share of the time."""
+        self._seconds = [*self._seconds[-19:], (seconds, in_env or 0.0)]
+        total, env = (sum(column) for column in zip(*self._seconds, strict=True))
+        epochs_per_second = self._seeds * len(self._seconds) / total
         fields: dict[str, float | str] = {"steps/s": self._chunk * epochs_per_second}
+        if in_env is not None:
+            fields["in the environment"] = f"{100 * env / total:.0f}%"
         if learned:
             fields["grad/s"] = self._steps * epochs_per_second
         if not math.isnan(coverage):
@@ -238,7 +242,7 @@ def _compile(program: Program, state: TrainState, probe: Any) -> float:
     started = time.perf_counter()
     program.compile()
     if probe:
-        jax.block_until_ready(probe(state.learner.sac, 0))
+        jax.block_until_ready(probe(state, 0))
     return time.perf_counter() - started
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import equinox as eqx
@@ -90,13 +90,16 @@ class Program:
         return 4 * row * self.capacity * self.config.seeds
 
     def policy(self, actor: Actor, sampled: bool = True) -> Policy:
-        """The actor as a function of observation and skill; sampled or mean actions."""
+        """The actor as a compiled function of observation and skill; sampled or mean actions."""
+        return partial(self._act, actor, sampled)
 
-        def act(obs: jax.Array, skill: jax.Array, key: jax.Array) -> jax.Array:
+    @cached_property
+    def _act(self) -> Callable[..., jax.Array]:
+        def act(actor: Actor, sampled: bool, obs: jax.Array, skill: jax.Array, key: jax.Array) -> jax.Array:
             x = self.learner.policy_input(obs, skill)
             return actor.sample(x, key)[0] if sampled else actor.mode(x)
 
-        return act
+        return jax.jit(act, static_argnums=1)
 
     def init(self, seed: jax.Array) -> TrainState:
         """The state before the first epoch, as a function of the seed alone."""
@@ -160,10 +163,6 @@ class Program:
         return single
 
     @cached_property
-    def _host_act(self) -> Callable[..., jax.Array]:
-        return jax.jit(lambda actor, obs, skill, key: self.policy(actor)(obs, skill, key))
-
-    @cached_property
     def _host_learn(self) -> Any:
         """The learning half of an epoch, compiled ahead of time as `_epoch` is."""
         state = jax.eval_shape(self.start)
@@ -171,17 +170,15 @@ class Program:
         jitted = jax.jit(self._over_seeds(self.learn, (0, None, None)), donate_argnums=0)
         return jitted.lower(state, rows, jax.ShapeDtypeStruct((), jnp.int32)).compile()
 
-    def _run_host_epoch(self, state: TrainState, epoch: int) -> tuple[TrainState, Info]:
+    def collect_host(self, actor: Actor, key: jax.Array) -> tuple[Transition, float]:
+        """`collect` in a host environment, and the seconds spent in it."""
         assert isinstance(self.env, HostEnvironment)
+        seed = int(jax.random.randint(subkey(key, "reset"), (), 0, 2**31 - 1))
+        sample, terminal = self.learner.method.skills.sample, self.config.time_limit == "terminal"
+        return host_episodes(self.env, self.policy(actor), sample, self.horizon, seed, key, terminal)
+
+    def _run_host_epoch(self, state: TrainState, epoch: int) -> tuple[TrainState, Info]:
         key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key[0]), "collect"), epoch)
-        actor = jax.tree.map(lambda x: x[0], state.learner.sac.actor)
-        chunk = host_episodes(
-            self.env,
-            lambda obs, skill, k: self._host_act(actor, obs, skill, k),
-            self.learner.method.skills.sample,
-            self.horizon,
-            int(jax.random.randint(subkey(key, "reset"), (), 0, 2**31 - 1)),
-            key,
-            self.config.time_limit == "terminal",
-        )
-        return self._host_learn(state, chunk, jnp.int32(epoch))
+        chunk, seconds = self.collect_host(jax.tree.map(lambda x: x[0], state.learner.sac.actor), key)
+        state, info = self._host_learn(state, chunk, jnp.int32(epoch))
+        return state, {**info, "env_seconds": jnp.full(1, seconds)}

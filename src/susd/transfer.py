@@ -23,7 +23,8 @@ from susd.tasks import TASKS, full_name
 Result = dict[str, Any]
 KINDS = ("discounted", "undiscounted")  # of returns
 LAYOUTS = {"gunner": "centre, 0, 1, 2 or 3", "multi_particle": "the seed of a layout, such as 1, 2 or 3, or random"}
-DEFAULT_LAYOUTS = {"gunner": "centre", "multi_particle": "1"}
+LAYOUTS["kitchen"] = "random, which is all there is"
+DEFAULT_LAYOUTS = {"gunner": "centre", "multi_particle": "1", "kitchen": "random"}
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,14 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "discount": 0.9,
             "eval_every": 120,
         },
+        "kitchen": {
+            "episodes": 1600,
+            "gradient_steps": 20,
+            "together": 16,
+            "batch_size": 128,
+            "eval_every": 160,
+            "eval_episodes": 16,
+        },
     },
     "paper": {
         "*": {
@@ -123,6 +132,8 @@ def layout_options(env: str, layout: str) -> dict[str, Any]:
         return {"start": layout}
     if env == "multi_particle" and layout == "random":
         return {"layout": "random"}
+    if env == "kitchen" and layout == "random":
+        return {}
     if env == "multi_particle" and layout.isdecimal() and int(layout) <= MAX_SEED:
         return {"layout": "fixed", "layout_seed": int(layout)}
     raise UserError(f"--layout is {layout!r}; for {env} it is {LAYOUTS[env]}")
@@ -205,7 +216,7 @@ def run_downstream(
 def _draw(path: Path, result: Result) -> None:
     from susd import figures
 
-    references = {name: result[name]["discounted"] for name in ("bound", "expert", "do_nothing")}
+    references = {name: result[name]["discounted"] for name in ("bound", "expert", "do_nothing") if name in result}
     curves = dict(zip(result["seeds"], result["curve"]["discounted"], strict=True))
     whose = "no skills" if result["method"] == "flat" else f"skills of {result['method']}"
     title = f"{result['task']}, layout {result['layout']}, {whose}"
@@ -216,7 +227,9 @@ def table(result: Result, place: Path) -> str:
     """A result for a person."""
     lines: list[tuple[str, ...]] = [("", *KINDS)]
     labels = {"bound": "bound", "expert": "scripted expert", "do_nothing": "do nothing"}
-    scores: list[tuple[str, Mapping[str, float]]] = [(labels[name], result[name]) for name in ("bound", "expert")]
+    scores: list[tuple[str, Mapping[str, float]]] = [
+        (labels[name], result[name]) for name in ("bound", "expert") if name in result
+    ]
     many = len(result["seeds"]) > 1
     for index, seed in enumerate(result["seeds"]):
         for name, label in (("final", "learned"), ("last_quarter", "  mean of the last quarter")):

@@ -20,7 +20,9 @@ from susd.agent import load
 from susd.build import build_env
 from susd.config import Config
 from susd.errors import UserError
+from susd.envs.base import Environment
 from susd.hierarchy import Flat, Hierarchy, HighState, Interface, Skills, play, returns
+from susd.host_hierarchy import HostHierarchy
 from susd.loop import NonFiniteError
 from susd.machine import available_memory, use_compilation_cache
 from susd.program import subkey
@@ -28,7 +30,7 @@ from susd.progress import Progress
 from susd.runlog import RunFolder, config_hash
 from susd.sac import Sac
 from susd.tasks import make_task
-from susd.tasks.base import DECISION, Task
+from susd.tasks.base import DECISION, HostTask, Task
 from susd.tasks.experts import ceiling, expert
 from susd.tasks.particle import FoodPoison
 from susd.transfer import KINDS, DownstreamConfig, Result, layout_options
@@ -58,7 +60,8 @@ class Trial:
             folder = RunFolder.open(Path(config.run))
             base = Config.from_json(folder.config)
         env_options = base.env_options | layout_options(config.env, config.layout)
-        env = build_env(dataclasses.replace(base, env_options=env_options))
+        # A host environment has a world for each of the episodes that are run together.
+        env = build_env(dataclasses.replace(base, env_options=env_options, episodes=config.together))
         task = make_task(config.task, env)
         interface: Interface = Flat(env.spec.action_size)
         if not config.flat:
@@ -81,7 +84,7 @@ class Trial:
             config=config,
             hierarchy=hierarchy,
             frozen=frozen,
-            start=env.reset(jax.random.key(0)) if fixed else None,
+            start=env.reset(jax.random.key(0)) if fixed and isinstance(env, Environment) else None,
             tests=jax.random.split(subkey(jax.random.key(0), "tests"), tests),
             skills=skills,
             env_options=env_options,
@@ -94,8 +97,12 @@ class Trial:
         return self.config.to_json() | {"run": trained, "env_options": self.env_options}
 
     def references(self) -> Result:
-        """The bound and the scores of a scripted expert and of doing nothing, on the same test episodes."""
+        """The bound and the scores of doing nothing and of a scripted expert, if there is one, on the test episodes."""
         task = self.hierarchy.task
+        if isinstance(self.hierarchy, HostHierarchy):
+            ones = jnp.ones(task.horizon)  # what a step pays at most
+            measured = {"bound": returns(ones), "do_nothing": returns(self.hierarchy.nothing(self.tests))}
+            return {name: {kind: float(x.mean()) for kind, x in of.items()} for name, of in measured.items()}
         most = jnp.asarray(np.repeat(ceiling(task), DECISION), jnp.float32)
         scores: Result = {"bound": {kind: float(value) for kind, value in returns(most).items()}}
         script = expert(task)
@@ -104,9 +111,9 @@ class Trial:
             return returns(play(task, lambda state: share * script(state), start, tests))
 
         # All of what the expert does, and nothing of it: one program for both.
-        measured = jax.jit(jax.vmap(run, in_axes=(0, None, None)))(jnp.asarray([1.0, 0.0]), self.start, self.tests)
+        played = jax.jit(jax.vmap(run, in_axes=(0, None, None)))(jnp.asarray([1.0, 0.0]), self.start, self.tests)
         for index, name in enumerate(("expert", "do_nothing")):
-            scores[name] = {kind: float(values[index].mean()) for kind, values in measured.items()}
+            scores[name] = {kind: float(values[index].mean()) for kind, values in played.items()}
         return scores
 
     def learn(self, place: Path, quiet: bool) -> Result:
@@ -200,7 +207,7 @@ class Trial:
         }
 
 
-def _hierarchy(config: DownstreamConfig, task: Task, interface: Interface) -> Hierarchy:
+def _hierarchy(config: DownstreamConfig, task: Task | HostTask, interface: Interface) -> Hierarchy:
     """The learner that the options describe; a flat one gets the same time to warm up and to look ahead."""
     sac = Sac(
         inputs=task.environment.spec.obs_size + task.extra_size,
@@ -219,7 +226,8 @@ def _hierarchy(config: DownstreamConfig, task: Task, interface: Interface) -> Hi
     decisions = task.horizon // DECISION  # of 5 steps each, per episode
     warmup = max(1, min(config.warmup, config.episodes * decisions // 10))
     length = task.horizon // interface.span
-    return Hierarchy(
+    kind: Any = HostHierarchy if isinstance(task, HostTask) else Hierarchy
+    return kind(
         task=task,
         interface=interface,
         sac=sac,

@@ -18,7 +18,10 @@ from susd.figures import whole_file
 if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont, ImageFont
 
-    from susd.envs.base import Environment
+    import jax
+
+    from susd.collect import Policy
+    from susd.envs.base import Environment, HostEnvironment
 
 QUALITY = ["-crf", "23", "-preset", "slow", "-tune", "animation"]  # flat drawings: small files without visible loss
 PAPER, INK = (255, 255, 255), (38, 42, 51)
@@ -45,25 +48,44 @@ def save_video(path: Path, frames: np.ndarray, fps: float) -> Path:
     return path
 
 
-def skill_video(
-    path: Path, env: Environment, states: Any, titles: Sequence[str], fps: float = 15.0, size: int = 240
-) -> Path:
-    """Play the W skills of `states` (a pytree with leading axes [T + 1, W], as from a rollout) side by side, titled."""
+def functional_frames(env: Environment, states: Any, size: int = 240) -> np.ndarray:
+    """Pictures [T, W, size, size, 3] of `states`, a pytree with leading axes [T, W] as from a rollout."""
     import jax
 
     states = jax.tree.map(np.asarray, states)
     steps, worlds = jax.tree.leaves(states)[0].shape[:2]
-    if len(titles) != worlds:
-        raise ValueError(f"{len(titles)} titles for {worlds} skills")
-    captions = [_caption(title, size) for title in titles]
-    frames = []
-    for step in range(steps):
-        tiles = []
-        for world in range(worlds):
-            state = jax.tree.map(lambda x, at=(step, world): x[at], states)
-            tiles.append(np.concatenate([captions[world], env.render(state, size)]))
-        frames.append(_tile(tiles))
-    return save_video(path, np.stack(frames), fps)
+    at = [[jax.tree.map(lambda x, t=t, w=w: x[t, w], states) for w in range(worlds)] for t in range(steps)]
+    return np.array([[env.render(state, size) for state in row] for row in at])
+
+
+def host_frames(
+    env: HostEnvironment, policy: Policy, skills: np.ndarray, steps: int, key: jax.Array, size: int = 240
+) -> np.ndarray:
+    """Pictures [T + 1, W, size, size, 3] of the skills, each in a world of its own; as many as there are worlds."""
+    from susd.collect import host_rollout, turn_of
+
+    shown = min(len(skills), env.worlds)
+    frames: list[list[np.ndarray]] = []
+    seed, k_run = turn_of(key, 0)
+    rows = np.arange(env.worlds) % len(skills)
+
+    def look() -> None:
+        frames.append([env.render(world, size) for world in range(shown)])
+
+    host_rollout(env, policy, skills[rows], steps, seed, k_run, watch=look)
+    return np.array(frames)
+
+
+def skill_video(path: Path, frames: np.ndarray, titles: Sequence[str], fps: float = 15.0) -> Path:
+    """Play the W skills of `frames` [T, W, size, size, 3] side by side, titled."""
+    shown = frames.shape[1]
+    if len(titles) < shown:
+        raise ValueError(f"{len(titles)} titles for {shown} skills")
+    captions = [_caption(title, frames.shape[3]) for title in titles[:shown]]
+    sheets = [
+        _tile([np.concatenate([caption, tile]) for caption, tile in zip(captions, row, strict=True)]) for row in frames
+    ]
+    return save_video(path, np.stack(sheets), fps)
 
 
 def skill_titles(names: Sequence[str], skills: np.ndarray, discrete: bool = False) -> list[str]:

@@ -23,6 +23,7 @@ class Plane:
     y: int
     low: float
     high: float
+    open: bool = False  # no walls: cells are counted in the box, and courses are drawn as far as they go
 
     @property
     def is_line(self) -> bool:

@@ -34,6 +34,14 @@ def positive_number(option: str, value: object) -> int:
     return number
 
 
+def switch(option: str, value: object) -> bool:
+    """True or False; the words `true` and `false` are read."""
+    text = str(value).lower()
+    if text not in ("true", "false"):
+        raise UserError(f"option {option!r} cannot be {value!r}; allowed: true, false")
+    return text == "true"
+
+
 def factorization(value: object, size: int, named: Mapping[int, Factorization]) -> Factorization:
     """A factorization from a number of factors the environment knows, a mapping, text (`a=0:6,b=6:18`) or itself."""
     known = ", ".join(str(count) for count in named)

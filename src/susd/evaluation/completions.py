@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from susd.collect import Policy
+from susd.collect import Policy, turn_of
 from susd.skills import SkillSpace
-from susd.tasks.base import Task
+from susd.tasks.base import HostTask, Task
 
 STEPS = 10_000  # of one repetition
 REPETITIONS = 8
@@ -31,6 +32,27 @@ def count(task: Task, policy: Policy, skills: SkillSpace, key: jax.Array, steps:
         return state, jnp.sum(reward > 0)
 
     return jax.lax.scan(one, state, jax.random.split(k_steps, PERIOD))[1].sum()
+
+
+def count_all(
+    tasks: Sequence[HostTask], policy: Policy, skills: SkillSpace, key: jax.Array, steps: int = STEPS
+) -> np.ndarray:
+    """`count` for several tasks on the same host environment, which are all paid for the same steps; [tasks]."""
+    env, total = tasks[0].environment, np.zeros(len(tasks), np.int64)
+    left = drawn = steps // PERIOD  # skills
+    k_skills, k_turns = jax.random.split(key)
+    all_skills = np.asarray(skills.sample(k_skills, drawn))
+    turn = 0
+    while left:
+        rows = np.arange(drawn - left, drawn - left + env.worlds) % drawn
+        counted = min(left, env.worlds)  # the last turn is filled up with skills that are counted already
+        seed, k_run = turn_of(k_turns, turn)
+        obs, keys = env.reset(seed), jax.random.split(k_run, PERIOD)
+        for step in range(PERIOD):
+            obs = env.step(np.asarray(policy(obs, all_skills[rows], keys[step]))).obs
+            total += [int(np.sum(task.score()[:counted] > 0)) for task in tasks]
+        left, turn = left - counted, turn + 1
+    return total
 
 
 def summarise(counts: np.ndarray) -> dict[str, Any]:

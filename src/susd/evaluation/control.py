@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from susd.collect import Policy, rollout
-from susd.envs.base import Environment, EnvSpec
+from susd.collect import Policy, courses
+from susd.envs.base import Environment, EnvSpec, HostEnvironment
 from susd.skills import SkillSpace
 
 PAIRS = 128
@@ -31,7 +31,7 @@ class Control(NamedTuple):
 
 
 def control_matrix(
-    env: Environment, policy: Policy, skills: SkillSpace, key: jax.Array, steps: int, pairs: int = PAIRS
+    env: Environment | HostEnvironment, policy: Policy, skills: SkillSpace, key: jax.Array, steps: int, pairs: int = PAIRS
 ) -> Control:
     """Redraw each part of `pairs` random skills and compare the courses, which start from the same reset.
 
@@ -43,7 +43,7 @@ def control_matrix(
     membership = factors.membership
 
     def course(z: jax.Array) -> jax.Array:
-        return rollout(env, policy, z, steps, k_run)[1].next_obs  # [T, pairs, S]
+        return jnp.asarray(courses(env, policy, z, steps, k_run).next_obs)  # [T, pairs, S]
 
     def distances(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Mean distance of each factor, [N], and of each dimension, [S]."""
@@ -61,7 +61,10 @@ def control_matrix(
         balanced = jnp.matmul(membership, share) / jnp.maximum(jnp.matmul(membership, varies), 1.0)
         return factor / jnp.maximum(factor_scale, 1e-5), balanced
 
-    matrix, balanced = jax.lax.map(row, jnp.arange(skills.parts))
+    if isinstance(env, Environment):
+        matrix, balanced = jax.lax.map(row, jnp.arange(skills.parts))
+    else:
+        matrix, balanced = map(jnp.stack, zip(*(row(jnp.asarray(part)) for part in range(skills.parts)), strict=True))
     return Control(matrix, balanced, factor_scale)
 
 

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from susd.collect import Policy, rollout
-from susd.envs.base import Environment, EnvSpec
+from susd.collect import Policy, courses
+from susd.envs.base import Environment, EnvSpec, HostEnvironment
 from susd.errors import UserError
 from susd.skills import SkillSpace
 
@@ -18,22 +18,30 @@ PERIOD = 200  # steps between two resets, each with a new skill
 STEPS = 20_000
 
 
-def trajectories(env: Environment, policy: Policy, skills: SkillSpace, key: jax.Array, steps: int = STEPS) -> jax.Array:
+def trajectories(
+    env: Environment | HostEnvironment, policy: Policy, skills: SkillSpace, key: jax.Array, steps: int = STEPS
+) -> jax.Array:
     """Observations [T, W, S] of W = steps / 200 random skills, each from reset for 200 steps."""
     k_skills, k_run = jax.random.split(key)
     drawn = skills.sample(k_skills, steps // PERIOD)
-    return rollout(env, policy, drawn, PERIOD, k_run)[1].next_obs
+    return courses(env, policy, drawn, PERIOD, k_run).next_obs
 
 
 def positions(spec: EnvSpec, obs: jax.Array) -> jax.Array:
     """The position of each plane, [P, .., 2], scaled so that its box is [0, 1]."""
     if not spec.planes:
         raise UserError(f"{spec.name} has no position whose coverage could be measured")
-    return jnp.stack([(obs[..., np.array([p.x, p.y])] - p.low) / (p.high - p.low) for p in spec.planes])
+    raw = spec.raw(obs)
+    return jnp.stack([(raw[..., np.array([p.x, p.y])] - p.low) / (p.high - p.low) for p in spec.planes])
+
+
+def all_cells(spec: EnvSpec) -> np.ndarray:
+    """How many cells each plane has, [P]; a line has one row of them."""
+    return np.array([BINS if plane.is_line else BINS * BINS for plane in spec.planes])
 
 
 def grid(spec: EnvSpec, obs: jax.Array) -> jax.Array:
-    """Visits per cell, [P, BINS, BINS] (first axis of a grid is x)."""
+    """Visits per cell, [P, BINS, BINS] (first axis of a grid is x; a line visits its diagonal)."""
     cells = jnp.clip((positions(spec, obs) * BINS).astype(jnp.int32), 0, BINS - 1).reshape(len(spec.planes), -1, 2)
     flat = cells[..., 0] * BINS + cells[..., 1]
     counts = jax.vmap(lambda c: jnp.zeros(BINS * BINS, jnp.int32).at[c].add(1))(flat)
@@ -47,7 +55,7 @@ def visited_cells(spec: EnvSpec, obs: jax.Array) -> jax.Array:
 
 def unique_positions(spec: EnvSpec, obs: np.ndarray) -> np.ndarray:
     """The paper's count: distinct positions after rounding to two decimals, for each plane, [P]."""
-    counts = []
+    counts, obs = [], np.asarray(spec.raw(obs))
     for plane in spec.planes:
         rounded = np.round(obs[..., [plane.x, plane.y]].reshape(-1, 2).astype(np.float64) * 100).astype(np.int64)
         counts.append(len(np.unique(rounded, axis=0)))
@@ -66,7 +74,7 @@ def summarise(spec: EnvSpec, obs: np.ndarray) -> dict[str, Any]:
     names = [p.name for p in spec.planes]
     return {
         "steps": int(obs.shape[0] * obs.shape[1]),
-        "cells": {"worst": int(cells.min()), "average": float(cells.mean()), "of": BINS * BINS},
+        "cells": {"worst": int(cells.min()), "average": float(cells.mean()), "of": int(all_cells(spec).mean())},
         "unique": {"worst": int(unique.min()), "average": float(unique.mean())},
         "per_plane": {n: {"cells": int(c), "unique": int(u)} for n, c, u in zip(names, cells, unique, strict=True)},
         "landmarks": {name: float(share) for name, share in landmarks(spec, jnp.asarray(obs)).items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,8 +14,8 @@ import numpy as np
 
 from susd import figures, video
 from susd.agent import Agent, load_all
-from susd.collect import Policy, rollout
-from susd.envs.base import Environment
+from susd.collect import Policy, courses, rollout
+from susd.envs.base import Environment, HostEnvironment
 from susd.errors import UserError
 from susd.evaluation import DEFAULT_STEPS, EVALUATIONS, completions, control, coverage, decoding
 from susd.machine import use_compilation_cache
@@ -23,14 +24,13 @@ from susd.tasks import TASKS, make_task
 
 Result = dict[str, Any]
 Draw = Callable[[Path], Any]
+COURSES, TILES = 48, 6  # skills drawn as lines, and in the video
 MAX_STEPS = 2_000_000  # a hundred times the paper's; all observations are in memory together
 
 
-def functional(agent: Agent) -> Environment:
-    """The agent's environment, if trajectories can be run in one compiled scan."""
-    if not isinstance(agent.program.env, Environment):
-        raise UserError(f"this evaluation needs a functional environment; {agent.program.env.spec.name} is not one")
-    return agent.program.env
+def compiled(env: Environment | HostEnvironment, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """The function under jit where the environment can be compiled; else itself, a loop around a compiled policy."""
+    return jax.jit(function, **options) if isinstance(env, Environment) else function
 
 
 def untrained_actor(agent: Agent) -> Any:
@@ -56,7 +56,7 @@ def evaluate_coverage(agent: Agent, seed: int = 0, steps: int = coverage.STEPS) 
 
     The numbers are of the first 20,000 steps, as in the paper; a longer run has those of all its steps under `longer`.
     """
-    env, program = functional(agent), agent.program
+    env, program = agent.program.env, agent.program
     check_steps(steps)
     trained, untrained = agent.learner.sac.actor, untrained_actor(agent)
     first = min(steps, coverage.STEPS)
@@ -64,7 +64,11 @@ def evaluate_coverage(agent: Agent, seed: int = 0, steps: int = coverage.STEPS) 
 
     def run(policy: Callable[[Any], Policy]) -> Callable[..., jax.Array]:  # weights are arguments: compiled only once
         skills = program.learner.method.skills
-        return jax.jit(lambda actor, key, n: coverage.trajectories(env, policy(actor), skills, key, n), static_argnums=2)
+
+        def trajectories(actor: Any, key: jax.Array, steps: int) -> jax.Array:
+            return coverage.trajectories(env, policy(actor), skills, key, steps)
+
+        return compiled(env, trajectories, static_argnums=2)
 
     mean, sampled = run(lambda actor: program.policy(actor, sampled=False)), run(program.policy)
     random = run(lambda _: random_actions(env.spec.action_size))
@@ -89,13 +93,13 @@ def evaluate_coverage(agent: Agent, seed: int = 0, steps: int = coverage.STEPS) 
 
 def evaluate_control(agent: Agent, seed: int = 0, pairs: int = control.PAIRS) -> tuple[Result, np.ndarray]:
     """Which part of the skill moves which factor, with mean actions over one training episode."""
-    env, program = functional(agent), agent.program
+    env, program = agent.program.env, agent.program
     skills = program.learner.method.skills
 
     def run(actor: Any, key: jax.Array) -> control.Control:
         return control.control_matrix(env, program.policy(actor, sampled=False), skills, key, program.horizon, pairs)
 
-    measured = jax.jit(run)(agent.learner.sac.actor, jax.random.key(seed))
+    measured = compiled(env, run)(agent.learner.sac.actor, jax.random.key(seed))
     return control.summarise(env.spec, measured), np.asarray(measured.matrix)
 
 
@@ -104,18 +108,18 @@ def evaluate_decoding(agent: Agent, seed: int = 0, steps: int = decoding.STEPS, 
 
     DIAYN and DUSDi have no phi; what their discriminators say of a state takes its place.
     """
-    env, program = functional(agent), agent.program
+    env, program = agent.program.env, agent.program
     check_steps(steps)
     if steps < 10 * coverage.PERIOD:
         raise UserError(f"--steps is {steps}; decoding needs at least {10 * coverage.PERIOD}, ten courses to split")
     skills, method = program.learner.method.skills, program.learner.method
 
     def run(actor: Any, params: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        obs = coverage.trajectories(env, program.policy(actor), skills, key, steps)
+        obs = jnp.asarray(coverage.trajectories(env, program.policy(actor), skills, key, steps))
         code = method.encode(params, obs.reshape(-1, obs.shape[-1]))
         return jnp.swapaxes(obs, 0, 1), jnp.swapaxes(code.reshape(*obs.shape[:2], -1), 0, 1)
 
-    obs, code = map(np.asarray, jax.jit(run)(agent.learner.sac.actor, agent.learner.params, jax.random.key(seed)))
+    obs, code = map(np.asarray, compiled(env, run)(agent.learner.sac.actor, agent.learner.params, jax.random.key(seed)))
     sizes = decoding.HIDDEN.get(env.spec.name, decoding.OTHER_HIDDEN)
     decode = partial(decoding.decode, obs=obs, factors=env.spec.factorization, sizes=sizes, seed=seed, epochs=epochs)
     result: Result = {"phi": decode(code)}
@@ -127,19 +131,22 @@ def evaluate_decoding(agent: Agent, seed: int = 0, steps: int = decoding.STEPS, 
 
 def evaluate_completions(agent: Agent, seed: int = 0) -> Result:
     """Steps of 10,000 in which random skills, with sampled actions, happen to complete each task of the environment."""
-    env, program = functional(agent), agent.program
+    env, program = agent.program.env, agent.program
     tasks = [make_task(name, env) for name, entry in TASKS.items() if entry.env == env.spec.name]
     tasks = [task for task in tasks if task.completable]
     if not tasks:
         raise UserError(f"{env.spec.name} has no task that random skills could complete")
     keys = jax.random.split(jax.random.key(seed), completions.REPETITIONS)
-    skills = program.learner.method.skills
+    skills, actor = program.learner.method.skills, agent.learner.sac.actor
+    if not isinstance(env, Environment):
+        counts = np.stack([completions.count_all(tasks, program.policy(actor), skills, key) for key in keys], axis=1)
+        return {task.name: completions.summarise(row) for task, row in zip(tasks, counts, strict=True)}
 
     def run(actor: Any, task: Any) -> jax.Array:
         return jax.lax.map(lambda key: completions.count(task, program.policy(actor), skills, key), keys)
 
     counted = jax.jit(run, static_argnums=1)
-    return {task.name: completions.summarise(np.asarray(counted(agent.learner.sac.actor, task))) for task in tasks}
+    return {task.name: completions.summarise(np.asarray(counted(actor, task))) for task in tasks}
 
 
 def _measure(agent: Agent, what: str, seed: int, steps: int) -> tuple[Result, Draw]:
@@ -200,22 +207,34 @@ def pictures(run: str | Path, seed: int = 0) -> list[Path]:
     folder = RunFolder.open(Path(run))
     agent = load_all(folder.path)[0]
     paths = [figures.learning_curves(folder.figures / "learning_curves.png", folder.read_metrics())]
-    if not isinstance(agent.program.env, Environment):
-        return paths
     env, program = agent.program.env, agent.program
     skills = program.learner.method.skills
-    drawn = skills.sample(jax.random.key(seed), 48)
+    drawn = skills.sample(jax.random.key(seed), COURSES)
+    parts = np.asarray(skills.split(drawn))
 
     def course(actor: Any, skill: jax.Array) -> Any:
-        return rollout(env, program.policy(actor, sampled=False), skill, program.horizon, jax.random.key(seed))
+        return courses(env, program.policy(actor, sampled=False), skill, program.horizon, jax.random.key(seed))
 
-    states, transitions = jax.jit(course)(agent.learner.sac.actor, drawn)
-    parts = np.asarray(skills.split(drawn))
     if env.spec.planes:
+        transitions = compiled(env, course)(agent.learner.sac.actor, drawn)
         obs = np.concatenate([np.asarray(transitions.obs[:1]), np.asarray(transitions.next_obs)])
         paths.append(figures.trajectories(folder.figures / "trajectories.png", env.spec, obs, parts, skills.discrete))
-    tiles = 6
-    titles = video.skill_titles(env.spec.factorization.names, parts[:tiles], skills.discrete)
-    shown = jax.tree.map(lambda x: np.asarray(x[:, :tiles]), states)
-    paths.append(video.skill_video(folder.videos / "skills.mp4", env, shown, titles))
-    return paths
+    return [*paths, *_video(agent, drawn[:TILES], folder.videos / "skills.mp4", seed)]
+
+
+def _video(agent: Agent, skills: jax.Array, path: Path, seed: int) -> list[Path]:
+    """The skills side by side, in the same starts as the pictures; nothing where the worlds cannot be drawn."""
+    program, space = agent.program, agent.program.learner.method.skills
+    policy, key = program.policy(agent.learner.sac.actor, sampled=False), jax.random.key(seed)
+    try:
+        if isinstance(program.env, Environment):
+            states = jax.jit(lambda z: rollout(program.env, policy, z, program.horizon, key)[0])(skills)
+            frames = video.functional_frames(program.env, states)
+        else:
+            frames = video.host_frames(program.env, policy, np.asarray(skills), program.horizon, key)
+    except UserError as error:
+        print(f"no video: {error}", file=sys.stderr)
+        return []
+    names = program.env.spec.factorization.names
+    titles = video.skill_titles(names, np.asarray(space.split(skills)), space.discrete)
+    return [video.skill_video(path, frames, titles)]

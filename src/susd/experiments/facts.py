@@ -68,4 +68,5 @@ def of_task(result: dict[str, Any]) -> Numbers:
         yield from ((subject, e, kind, v) for e, v in zip(curve["episode"], curve[kind][0], strict=True))
         last = curve["episode"][-1]
         yield subject, last, f"last_quarter_{kind}", result["last_quarter"][kind][0]
-        yield from ((subject, last, f"{name}_{kind}", result[name][kind]) for name in ("bound", "expert", "do_nothing"))
+        known = [name for name in ("bound", "expert", "do_nothing") if name in result]
+        yield from ((subject, last, f"{name}_{kind}", result[name][kind]) for name in known)

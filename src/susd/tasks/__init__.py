@@ -10,8 +10,8 @@ from susd.envs import make
 from susd.errors import UserError
 
 if TYPE_CHECKING:
-    from susd.envs.base import Environment
-    from susd.tasks.base import Task
+    from susd.envs.base import Environment, HostEnvironment
+    from susd.tasks.base import HostTask, Task
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,10 @@ TASKS: dict[str, Entry] = {
         for kind, source, levels in (("seq", "Sequential", _SEQUENTIAL), ("fp", "FoodPoison", _FOOD_POISON))
         for level, agents in levels.items()
     },
+    **{
+        f"kitchen-{short}": Entry("kitchen", "susd.tasks.kitchen:KitchenTask", {"predicate": short})
+        for short in ("bip", "mip", "pos", "pot")
+    },
 }
 
 
@@ -50,7 +54,7 @@ def full_name(name: str) -> str:
     return matches[0]
 
 
-def make_task(name: str, env: Environment | None = None, **options: Any) -> Task:
+def make_task(name: str, env: Environment | HostEnvironment | None = None, **options: Any) -> Task | HostTask:
     """The task of that name, on a given environment or on a new one with the options."""
     full = full_name(name)
     entry = TASKS[full]
@@ -60,5 +64,5 @@ def make_task(name: str, env: Environment | None = None, **options: Any) -> Task
     if world.spec.name != entry.env:
         raise UserError(f"task {full!r} needs the environment {entry.env!r}, not {world.spec.name!r}")
     module, _, attribute = entry.source.partition(":")
-    task: Task = getattr(import_module(module), attribute)(full, world, **entry.facts)
+    task: Task | HostTask = getattr(import_module(module), attribute)(full, world, **entry.facts)
     return task

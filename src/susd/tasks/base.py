@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from susd.envs.base import Environment
+from susd.envs.base import Environment, HostEnvironment
 
 DECISION = 5  # environment steps per decision of the high level (K)
 
@@ -64,4 +65,31 @@ class Task(ABC):
     def environment(self) -> Environment:
         """The environment by its contract."""
         env: Environment = self.env
+        return env
+
+
+@dataclass(frozen=True)
+class HostTask(ABC):
+    """A task on a batch of host worlds: it says what the step that they have just made pays. It has no extra information."""
+
+    name: str
+    env: Any  # the HostEnvironment; its concrete type is the task's business
+
+    horizon: ClassVar[int]
+    extra_size: ClassVar[int] = 0
+    completable: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def bound(self) -> float:
+        """The most an episode can pay: the sum over decisions of the mean reward of a decision's steps."""
+
+    @abstractmethod
+    def score(self) -> np.ndarray:
+        """[W] what the last step pays, by the true state of the worlds."""
+
+    @property
+    def environment(self) -> HostEnvironment:
+        """The environment by its contract."""
+        env: HostEnvironment = self.env
         return env

@@ -1,24 +1,15 @@
-"""Tasks in the Kitchen: butter in pot, meatball in pot, pot on stove, pot on target. One point for each step it holds.
-
-A task here is a function of the true state of a batch of host worlds, `Kitchen.facts` after a step, to the rewards of that
-step. The contract `Task` is for functional environments; a host task will hold a `Kitchen(horizon=HORIZON)`, give no extra
-observation, and call `reward(name, env.facts)` after each `env.step`. `facts` speaks of the step itself, also where the
-world has been reset since, so that the last reward of an episode is not lost.
-"""
+"""Tasks in the Kitchen: butter in pot, meatball in pot, pot on stove, pot on target. One point for each step it holds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 
-from susd.errors import UserError
+from susd.envs.kitchen import Facts, Kitchen
+from susd.tasks.base import DECISION, HostTask
 
-if TYPE_CHECKING:
-    from susd.envs.kitchen import Facts
-
-HORIZON = 250  # control steps of an episode; nothing ends it earlier
 NEAR = 0.07  # how far from the target's centre the pot may be, in the plane
 
 
@@ -43,16 +34,29 @@ def pot_on_target(facts: Facts) -> np.ndarray:
     return (distance < NEAR) & ~facts.pot_touched
 
 
-TASKS: dict[str, Callable[[Facts], np.ndarray]] = {
-    "kitchen-bip": butter_in_pot,
-    "kitchen-mip": meatball_in_pot,
-    "kitchen-pos": pot_on_stove,
-    "kitchen-pot": pot_on_target,
+PREDICATES: dict[str, Callable[[Facts], np.ndarray]] = {
+    "bip": butter_in_pot,
+    "mip": meatball_in_pot,
+    "pos": pot_on_stove,
+    "pot": pot_on_target,
 }
 
 
-def reward(task: str, facts: Facts) -> np.ndarray:
-    """[W] what the last control step paid in each world: 1 or 0."""
-    if task not in TASKS:
-        raise UserError(f"unknown Kitchen task {task!r}; there are: {', '.join(TASKS)}")
-    return TASKS[task](facts).astype(np.float32)
+@dataclass(frozen=True)
+class KitchenTask(HostTask):
+    """One of the four; the high level sees the plain observation and nothing ends an episode early."""
+
+    env: Kitchen
+    predicate: str
+
+    horizon = 250
+
+    @property
+    def bound(self) -> float:
+        """One point in every step."""
+        return self.horizon / DECISION
+
+    def score(self) -> np.ndarray:
+        """[W] 1 where the condition held at the end of the last step, else 0."""
+        assert self.env.facts is not None
+        return PREDICATES[self.predicate](self.env.facts).astype(np.float32)

@@ -24,7 +24,7 @@ from susd.envs.kitchen.observation import (
 )
 from susd.envs.kitchen.starts import draw
 from susd.envs.mujoco import physics
-from susd.envs.options import FactorOption, factorization, one_of, positive_number, whole_number
+from susd.envs.options import FactorOption, factorization, one_of, positive_number, switch, whole_number
 from susd.errors import UserError
 
 SUBSTEPS = 25  # physics steps of 2 ms per action: 20 Hz
@@ -73,10 +73,8 @@ class Kitchen:
         self._continuous = one_of("quaternions", quaternions, ("canonical", "continuous")) == "continuous"
         self._factors = factorization(factors, SIZE, {7: self._layout.factors})
         self._control = control.choose(one_of("controller", controller, ("auto", "numba", "numpy")))
-        if sleeping not in (True, False):
-            raise UserError(f"option 'sleeping' cannot be {sleeping!r}; allowed: True, False")
         engine = one_of("engine", engine, ("auto", "batch", "plain"))
-        model = compiled(bool(sleeping))
+        model = compiled(switch("sleeping", sleeping))
         self.physics = physics.start(model, self._worlds, engine, whole_number("threads", threads), DERIVED)
         self._where = control.mass_indices(model)
         self._site = [model.site(name).id for name in ("grip", "handle", "disc")]
@@ -231,4 +229,3 @@ class Kitchen:
 
     def _observation(self) -> np.ndarray:
         return self._raw[:, self._layout.order].astype(np.float32)
-
