@@ -183,7 +183,10 @@ def test_every_plane_is_counted_by_itself() -> None:
     summary = coverage.summarise(TwoPoints().spec, np.asarray(moves.next_obs))
     assert summary["cells"] == {"worst": 1, "average": 13.0, "of": 2500}
     assert summary["unique"] == {"worst": 1, "average": 16.5}
-    assert summary["per_plane"] == {"a": {"cells": 25, "unique": 32}, "b": {"cells": 1, "unique": 1}}
+    assert summary["per_plane"] == {
+        "a": {"cells": 25, "unique": 32, "moved": 1.0, "reach": 31 / 64},
+        "b": {"cells": 1, "unique": 1, "moved": 0.0, "reach": 0.0},
+    }
     assert summary["steps"] == 32
     assert summary["landmarks"] == {"right": 1.0}
 

@@ -13,7 +13,7 @@ import numpy as np
 from susd.envs.base import Environment, HostEnvironment
 from susd.replay import Transition
 
-Policy = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # (obs [W, S], skill [W, Z], key) -> action [W, A]
+Policy = Callable[[Any, Any, jax.Array], jax.Array]  # (obs [W, S], skill [W, Z], key) -> action [W, A]
 
 
 def rollout(env: Environment, policy: Policy, skills: jax.Array, steps: int, key: jax.Array) -> tuple[Any, Transition]:

@@ -213,7 +213,11 @@ KITCHEN: dict[str, Any] = {
     "target_entropy": -0.5,
 }
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
-    "paper": {"*": {}, "multi_particle": {"env_options": {"actions": "five"}}},
+    "paper": {
+        "*": {},
+        "multi_particle": {"env_options": {"actions": "five"}},
+        "kitchen": {"share_agent": "all"},  # the released model of the paper's tables
+    },
     "quick": {"*": QUICK, "gunner": {"epochs": 600, "discount": 0.5}, "kitchen": KITCHEN},
 }
 
@@ -229,8 +233,8 @@ def configure(env: str, preset: str = "quick", **changes: Any) -> Config:
         check_option(specs[name], value)
     card = METHODS[changes.get("method", "susd")]
     values = {name: _default(spec) for name, spec in specs.items()} | dict(card.paper) | dict(card.own.get(env, {}))
-    values |= PRESETS[preset]["*"] | PRESETS[preset].get(env, {})
-    values |= dict(card.quick) if preset == "quick" else {}
+    values |= PRESETS[preset]["*"] | (dict(card.quick) if preset == "quick" else {}) | PRESETS[preset].get(env, {})
+    values |= dict(card.quick_own.get(env, {})) if preset == "quick" else {}
     env_options = {**values["env_options"], **changes.get("env_options", {})}
     values |= {**card.fixed, **changes, "env": env, "preset": preset, "env_options": env_options}
     check_method(values, changes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -61,8 +61,7 @@ class HostHierarchy(Hierarchy):
             after = (number + 1) * self.together - 1  # the number of the round's last episode, as in the scan
             key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "collect"), after)
             seed, k_run = turn_of(key, 0)
-            actor = state.sac.actor
-            courses = self.episodes(lambda x, k, actor=actor: self._sample(actor, x, k), frozen, seed, k_run)
+            courses = self.episodes(partial(self._sample, state.sac.actor), frozen, seed, k_run)
             rows = jax.tree.map(lambda x: jnp.asarray(x.reshape(-1, *x.shape[2:]), jnp.float32), courses.rows)
             state, info = self._absorb(state, rows, jnp.int32(after))
             paid += float(courses.rewards.sum()) / DECISION

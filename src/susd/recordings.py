@@ -70,7 +70,7 @@ def replay(path: str | Path, as_name: str | None = None) -> dict[str, Any]:
     if name == "kitchen":
         return _replay_kitchen(path)
     kind = KINDS[name]
-    task = None if kind.task is None else make_task(kind.task, env=kind.world)
+    task: Any = None if kind.task is None else make_task(kind.task, env=kind.world)
     data = _load(path, kind, task)
     if isinstance(task, (Sequential, FoodPoison)):
         task = replace(task, agents=tuple(data["agents"].astype(int).tolist()))

@@ -9,17 +9,18 @@ from typing import Any
 from susd import checkpoint
 from susd.runlog import RunFolder
 
+FEW = 6  # bodies that fit side by side in a table
 Rows = list[tuple[str, ...]]
 
 
 def report(run: Path, quiet: bool = False) -> None:
     """Evaluate a finished run, draw its pictures, print a table and the paths."""
-    from susd.evaluation.evaluate import evaluate, pictures
+    from susd.evaluation.evaluate import first_look, pictures
 
     folder = RunFolder.open(run)
     if not quiet:
         print("evaluating and drawing ..", file=sys.stderr, flush=True)
-    results = [evaluate(run, "coverage", steps=20_000), evaluate(run, "control")]
+    results = first_look(run)
     paths = pictures(run)
     if quiet:
         print(run)
@@ -63,7 +64,17 @@ def _print_coverage(result: dict[str, Any]) -> None:
     title = f"Coverage: {first['steps']} steps, new skill and reset every 200; {first['cells']['of']} cells"
     if len(planes) > 1:
         title += f"\nCells and unique positions: average over {len(first['per_plane'])} bodies, beside the worst"
-    _print_table(title, tuple(columns), rows, [seed for seed, _, _ in policies])
+    seeds = [seed for seed, _, _ in policies]
+    _print_table(title, tuple(columns), rows, seeds)
+    if 1 < len(first["per_plane"]) <= FEW and "moved" in next(iter(first["per_plane"].values())):
+        print()
+        names = [*first["per_plane"], *(name.replace("_", " ") for name in first["landmarks"])]
+        shares: Rows = []
+        for _, label, numbers in policies:
+            of = [body["moved"] for body in numbers["per_plane"].values()] + list(numbers["landmarks"].values())
+            shares.append((label, *(f"{100 * share:.0f}%" for share in of)))
+        what = "Skills that moved a body more than a hundredth of its box" + (", or did" * bool(first["landmarks"]))
+        _print_table(what, ("policy", *names), shares, seeds)
 
 
 def _print_control(result: dict[str, Any]) -> None:

@@ -216,7 +216,9 @@ def run_downstream(
 def _draw(path: Path, result: Result) -> None:
     from susd import figures
 
-    references = {name: result[name]["discounted"] for name in ("bound", "expert", "do_nothing") if name in result}
+    references: dict[str, float] = {
+        name: result[name]["discounted"] for name in ("bound", "expert", "do_nothing") if name in result
+    }
     curves = dict(zip(result["seeds"], result["curve"]["discounted"], strict=True))
     whose = "no skills" if result["method"] == "flat" else f"skills of {result['method']}"
     title = f"{result['task']}, layout {result['layout']}, {whose}"

@@ -19,8 +19,8 @@ import numpy as np
 from susd.agent import load
 from susd.build import build_env
 from susd.config import Config
-from susd.errors import UserError
 from susd.envs.base import Environment
+from susd.errors import UserError
 from susd.hierarchy import Flat, Hierarchy, HighState, Interface, Skills, play, returns
 from susd.host_hierarchy import HostHierarchy
 from susd.loop import NonFiniteError

@@ -16,9 +16,8 @@ from susd.errors import UserError
 from susd.figures import whole_file
 
 if TYPE_CHECKING:
-    from PIL.ImageFont import FreeTypeFont, ImageFont
-
     import jax
+    from PIL.ImageFont import FreeTypeFont, ImageFont
 
     from susd.collect import Policy
     from susd.envs.base import Environment, HostEnvironment

@@ -57,7 +57,7 @@ class EnvSpec:
     horizon: int  # steps of one discovery episode
     factorization: Factorization
     planes: tuple[Plane, ...]  # one per body whose coverage is reported; may be empty
-    landmarks: dict[str, int]  # named binary observations that some skill should switch on; may be empty
+    landmarks: dict[str, int]  # named observations that are above zero when something is on; may be empty
     filtered: frozenset[int] = frozenset()  # the observations that the original DUSDi let its discriminators see
     scaling: Scaling | None = None  # where observations are normalised
 

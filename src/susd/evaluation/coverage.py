@@ -16,6 +16,7 @@ from susd.skills import SkillSpace
 BINS = 50
 PERIOD = 200  # steps between two resets, each with a new skill
 STEPS = 20_000
+MOVED = 0.01  # of the box: a body that a skill took farther than that was moved by it
 
 
 def trajectories(
@@ -64,7 +65,15 @@ def unique_positions(spec: EnvSpec, obs: np.ndarray) -> np.ndarray:
 
 def landmarks(spec: EnvSpec, obs: jax.Array) -> dict[str, jax.Array]:
     """For every landmark, the share of skills (worlds) that switched it on at some time."""
-    return {name: (obs[..., index] > 0.5).any(axis=0).mean() for name, index in spec.landmarks.items()}
+    raw = spec.raw(obs)
+    return {name: (raw[..., index] > 0).any(axis=0).mean() for name, index in spec.landmarks.items()}
+
+
+def reach(spec: EnvSpec, obs: np.ndarray) -> np.ndarray:
+    """How far each skill took each body from where it was after the first step, at most; [P, W], in raw units."""
+    raw = np.asarray(spec.raw(obs), np.float64)
+    courses = [raw[..., [plane.x] if plane.is_line else [plane.x, plane.y]] for plane in spec.planes]
+    return np.stack([np.linalg.norm(course - course[0], axis=-1).max(axis=0) for course in courses])
 
 
 def summarise(spec: EnvSpec, obs: np.ndarray) -> dict[str, Any]:
@@ -72,10 +81,15 @@ def summarise(spec: EnvSpec, obs: np.ndarray) -> dict[str, Any]:
     cells = np.asarray(visited_cells(spec, jnp.asarray(obs)))
     unique = unique_positions(spec, obs)
     names = [p.name for p in spec.planes]
+    far = reach(spec, obs)
+    moved = (far > [[MOVED * (p.high - p.low)] for p in spec.planes]).mean(axis=1)
     return {
         "steps": int(obs.shape[0] * obs.shape[1]),
         "cells": {"worst": int(cells.min()), "average": float(cells.mean()), "of": int(all_cells(spec).mean())},
         "unique": {"worst": int(unique.min()), "average": float(unique.mean())},
-        "per_plane": {n: {"cells": int(c), "unique": int(u)} for n, c, u in zip(names, cells, unique, strict=True)},
+        "per_plane": {
+            name: {"cells": int(c), "unique": int(u), "moved": float(m), "reach": float(r)}
+            for name, c, u, m, r in zip(names, cells, unique, moved, far.mean(axis=1), strict=True)
+        },
         "landmarks": {name: float(share) for name, share in landmarks(spec, jnp.asarray(obs)).items()},
     }

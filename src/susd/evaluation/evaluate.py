@@ -14,7 +14,9 @@ import numpy as np
 
 from susd import figures, video
 from susd.agent import Agent, load_all
+from susd.build import build_env
 from susd.collect import Policy, courses, rollout
+from susd.config import Config
 from susd.envs.base import Environment, HostEnvironment
 from susd.errors import UserError
 from susd.evaluation import DEFAULT_STEPS, EVALUATIONS, completions, control, coverage, decoding
@@ -25,6 +27,7 @@ from susd.tasks import TASKS, make_task
 Result = dict[str, Any]
 Draw = Callable[[Path], Any]
 COURSES, TILES = 48, 6  # skills drawn as lines, and in the video
+HOST_STEPS = 4_000  # of the first look at the coverage in a host environment, which takes its time
 MAX_STEPS = 2_000_000  # a hundred times the paper's; all observations are in memory together
 
 
@@ -132,7 +135,7 @@ def evaluate_decoding(agent: Agent, seed: int = 0, steps: int = decoding.STEPS, 
 def evaluate_completions(agent: Agent, seed: int = 0) -> Result:
     """Steps of 10,000 in which random skills, with sampled actions, happen to complete each task of the environment."""
     env, program = agent.program.env, agent.program
-    tasks = [make_task(name, env) for name, entry in TASKS.items() if entry.env == env.spec.name]
+    tasks: list[Any] = [make_task(name, env) for name, entry in TASKS.items() if entry.env == env.spec.name]
     tasks = [task for task in tasks if task.completable]
     if not tasks:
         raise UserError(f"{env.spec.name} has no task that random skills could complete")
@@ -202,6 +205,14 @@ def evaluate(run: str | Path, what: str, seed: int = 0, steps: int | None = None
     return report
 
 
+def first_look(run: str | Path) -> list[Result]:
+    """What is measured at the end of every training: coverage, where there are positions, and control."""
+    env = build_env(Config.from_json(RunFolder.open(Path(run)).config))
+    steps = coverage.STEPS if isinstance(env, Environment) else HOST_STEPS
+    found = [evaluate(run, "coverage", steps=steps)] if env.spec.planes else []
+    return [*found, evaluate(run, "control")]
+
+
 def pictures(run: str | Path, seed: int = 0) -> list[Path]:
     """Learning curves, trajectories coloured by skill, and a video of several skills; the paths written."""
     folder = RunFolder.open(Path(run))
@@ -224,17 +235,17 @@ def pictures(run: str | Path, seed: int = 0) -> list[Path]:
 
 def _video(agent: Agent, skills: jax.Array, path: Path, seed: int) -> list[Path]:
     """The skills side by side, in the same starts as the pictures; nothing where the worlds cannot be drawn."""
-    program, space = agent.program, agent.program.learner.method.skills
+    program, env, space = agent.program, agent.program.env, agent.program.learner.method.skills
     policy, key = program.policy(agent.learner.sac.actor, sampled=False), jax.random.key(seed)
     try:
-        if isinstance(program.env, Environment):
-            states = jax.jit(lambda z: rollout(program.env, policy, z, program.horizon, key)[0])(skills)
-            frames = video.functional_frames(program.env, states)
+        if isinstance(env, Environment):
+            states = jax.jit(lambda z: rollout(env, policy, z, program.horizon, key)[0])(skills)
+            frames = video.functional_frames(env, states)
         else:
-            frames = video.host_frames(program.env, policy, np.asarray(skills), program.horizon, key)
+            frames = video.host_frames(env, policy, np.asarray(skills), program.horizon, key)
     except UserError as error:
         print(f"no video: {error}", file=sys.stderr)
         return []
-    names = program.env.spec.factorization.names
+    names = env.spec.factorization.names
     titles = video.skill_titles(names, np.asarray(space.split(skills)), space.discrete)
     return [video.skill_video(path, frames, titles)]

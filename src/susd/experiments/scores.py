@@ -64,7 +64,7 @@ class Score:
 
     @property
     def normalised(self) -> float | None:
-        """0 for doing nothing, 1 for the scripted expert, or for the bound where there is none; None if unknown or equal."""
+        """0 for doing nothing, 1 for the expert, or for the bound where there is none; None if unknown or equal."""
         low, high = self.references.get("do_nothing"), self.references.get("expert", self.references.get("bound"))
         return None if low is None or high is None or high == low else (self.value - low) / (high - low)
 

@@ -37,6 +37,7 @@ class Card:
     paper: Values = field(default_factory=dict)  # its own defaults in the preset `paper`
     quick: Values = field(default_factory=dict)  # its own defaults in the preset `quick`, on top of the shared ones
     own: Mapping[str, Values] = field(default_factory=dict)  # and by environment, in `paper`
+    quick_own: Mapping[str, Values] = field(default_factory=dict)  # and in `quick`
 
     @property
     def code(self) -> str:
@@ -62,7 +63,8 @@ CONTINUOUS = ("sphere", "gaussian")
 TEMPORAL = "mean_d (phi(s') - phi(s))_d^2 <= 1, by dual descent on lambda"
 STATE_OBJECTIVE = "max E[<phi(s') - phi(s), z>], one phi of the whole state"
 STATE_REWARD = "<phi(s') - phi(s), z>"
-SPHERE = {"prior": "sphere", "phi_hidden": 128, "discount": 0.85}  # one network of the whole state is as wide as the actor
+SPHERE = {"prior": "sphere", "phi_hidden": 128}  # one network of the whole state is as wide as the actor
+LONGER = {"gunner": {"discount": 0.85}}
 
 SUSD = Card(
     "susd",
@@ -87,6 +89,7 @@ METRA = Card(
     priors=CONTINUOUS,
     paper={"lambda_init": 30.0, "slack": 1e-3},
     quick=SPHERE,
+    quick_own=LONGER,
 )
 LSD = Card(
     "lsd",
@@ -99,6 +102,7 @@ LSD = Card(
     options=frozenset(),
     priors=CONTINUOUS,
     quick=SPHERE,
+    quick_own=LONGER,
 )
 CSD = Card(
     "csd",
@@ -111,6 +115,7 @@ CSD = Card(
     options=DUAL | DENSITY | {"distance"},
     priors=CONTINUOUS,
     quick={**SPHERE, "distance": "mean"},
+    quick_own=LONGER,
 )
 DIAYN = Card(
     "diayn",
@@ -162,6 +167,7 @@ METHODS: dict[str, Card] = {
             reward=STATE_REWARD,
             priors=CONTINUOUS,
             quick=SPHERE,
+            quick_own=LONGER,
         ),
         _variant(
             SUSD,

@@ -70,7 +70,7 @@ class Task(ABC):
 
 @dataclass(frozen=True)
 class HostTask(ABC):
-    """A task on a batch of host worlds: it says what the step that they have just made pays. It has no extra information."""
+    """A task on a batch of host worlds: it says what the step they have just made pays. It has no extra information."""
 
     name: str
     env: Any  # the HostEnvironment; its concrete type is the task's business

@@ -12,6 +12,7 @@ from susd.envs.kitchen import controller as control
 from susd.envs.kitchen.model import TABLE, compiled
 from susd.envs.kitchen.observation import (
     BUTTER_IN_POT,
+    BUTTON_ANGLE,
     GRIP,
     LAYOUTS,
     MEATBALL_IN_POT,
@@ -101,6 +102,7 @@ class Kitchen:
         places = {"gripper": GRIP, **{name: START[name] for name in ("pot", "butter", "meatball")}}
         planes = tuple(Plane(name, at(index), at(index + 1), -0.5, 0.5) for name, index in places.items())
         landmarks = {"butter_in_pot": at(BUTTER_IN_POT), "meatball_in_pot": at(MEATBALL_IN_POT)}
+        landmarks["button_on"] = at(BUTTON_ANGLE)
         landmarks |= {f"{name}_touched": at(index) for name, index in TOUCHED.items()}
         return EnvSpec("kitchen", SIZE, 4, DISCOVERY, self._factors, planes, landmarks)
 
