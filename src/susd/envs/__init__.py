@@ -15,6 +15,8 @@ ENVIRONMENTS: dict[str, str] = {  # name -> module:class, imported when it is fi
     "gunner": "susd.envs.gunner:Gunner",
     "multi_particle": "susd.envs.multi_particle:MultiParticle",
     "kitchen": "susd.envs.kitchen:Kitchen",
+    "ant": "susd.envs.mujoco.bodies:Ant",
+    "half_cheetah": "susd.envs.mujoco.bodies:HalfCheetah",
 }
 
 

@@ -1,42 +1,28 @@
-"""Pictures of the kitchen with MuJoCo's own renderer, also without a screen."""
+"""Pictures of the kitchen from the front."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from susd.envs.kitchen.model import compiled
-from susd.errors import UserError
+from susd.envs.mujoco import camera
 
 FIXTURES = ("button", "stove", "target")
 
 
 class Camera:
-    """A model with looks, its own data and a renderer of one size."""
+    """A kitchen with looks, in which the fixtures can be moved, and a renderer of one size."""
 
     def __init__(self, size: int) -> None:
-        import mujoco
+        self._camera = camera.Camera("kitchen", compiled(looks=True), size)
+        self._bodies = [self._camera.model.body(name).id for name in FIXTURES]
 
-        if not 16 <= size <= 1280:
-            raise UserError(f"a picture cannot be {size!r} pixels wide; allowed: 16 to 1280")
-        self.size = size
-        self._mujoco: Any = mujoco
-        self._model = compiled(looks=True)
-        self._data = mujoco.MjData(self._model)
-        self._bodies = [self._model.body(name).id for name in FIXTURES]
-        try:
-            self._renderer = mujoco.Renderer(self._model, size, size)
-        except Exception as error:  # the kind depends on the GL that is missing
-            raise UserError(
-                f"pictures of the kitchen need OpenGL, which does not start here ({error}); without a screen, set "
-                "MUJOCO_GL=egl before Python starts and install Mesa (for example apt install libegl1 libgl1-mesa-dri)"
-            ) from None
+    @property
+    def size(self) -> int:
+        """Pixels along each side."""
+        return self._camera.size
 
     def take(self, qpos: np.ndarray, fixtures: np.ndarray) -> np.ndarray:
-        """One state from the front: uint8 [size, size, 3]."""
-        self._model.body_pos[self._bodies] = fixtures
-        self._data.qpos[:] = qpos
-        self._mujoco.mj_forward(self._model, self._data)
-        self._renderer.update_scene(self._data, camera="front")
-        return np.array(self._renderer.render())
+        """One state: uint8 [size, size, 3]."""
+        self._camera.model.body_pos[self._bodies] = fixtures
+        return self._camera.take(qpos, "front")

@@ -43,9 +43,10 @@ class BatchPhysics:
         import mujoco
         from mujoco.batch import Batch
 
-        # Persistent, so that a step continues from the velocity stage of the one before: nothing is computed twice.
-        self._batch = Batch(model, worlds, threads, persistent=True)
-        self._stage = int(mujoco.mjtStage.mjSTAGE_VEL)
+        # Persistent, so that a step continues from the velocity stage of the one before: nothing is computed twice. Where
+        # nothing is derived from the state, there is no such stage.
+        self._batch = Batch(model, worlds, threads, persistent=bool(derived))
+        self._stage = int(mujoco.mjtStage.mjSTAGE_VEL if derived else mujoco.mjtStage.mjSTAGE_NONE)
         self.model = model
         self.qpos, self.qvel, self.qacc_warmstart, self.ctrl = (self._batch.bind(name) for name in STATE)
         self.derived = {name: self._batch.bind(name) for name in derived}
@@ -58,7 +59,8 @@ class BatchPhysics:
 
     def forward(self, ids: np.ndarray) -> None:
         """Positions and velocities of a state that was written."""
-        self._batch.forward(ids, stage=self._stage)
+        if self.derived:
+            self._batch.forward(ids, stage=self._stage)
 
     def step(self, count: int = 1) -> None:
         """Physics steps, and positions and velocities at their end."""
@@ -90,7 +92,7 @@ class PlainPhysics:
 
     def forward(self, ids: np.ndarray) -> None:
         """Positions and velocities of a state that was written."""
-        for world in ids.tolist():
+        for world in ids.tolist() if self.derived else ():
             self._write(world)
             self._mujoco.mj_step1(self._models[world], self._data[world])
             self._read(world, self.derived)
@@ -99,8 +101,8 @@ class PlainPhysics:
         """Physics steps, and positions and velocities at their end."""
         for world, (model, data) in enumerate(zip(self._models, self._data, strict=True)):
             self._write(world)
-            for _ in range(count):
-                self._mujoco.mj_step2(model, data)
+            self._mujoco.mj_step(model, data, count)  # not in halves, which the Runge-Kutta integrator has not
+            if self.derived:
                 self._mujoco.mj_step1(model, data)
             self._read(world, self._arrays | self.derived)
 

@@ -1,0 +1,56 @@
+"""Measure the normalisation of Ant and HalfCheetah: mean and standard deviation of every observation.
+
+`python benchmarks/scaling.py` runs random actions, uniform in [-1, 1], from many resets for 50 steps each, and writes
+src/susd/envs/mujoco/scaling.json. Skills are trained on these numbers: old runs belong to the old file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+from pathlib import Path
+
+import numpy as np
+
+from susd.envs.mujoco import bodies
+from susd.runlog import write_json
+
+STEPS = 50
+WORLDS = 64
+
+
+def measure(env: bodies.Body, rollouts: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of the raw states of random rollouts, the first state of each left out."""
+    random = np.random.default_rng(seed)
+    count, total, square = 0, 0.0, 0.0
+    for episode in range(rollouts // env.worlds):
+        env.reset(episode)
+        for _ in range(STEPS):
+            env.step(random.uniform(-1.0, 1.0, (env.worlds, env.spec.action_size)))
+            count, total, square = count + env.worlds, total + env.state.sum(axis=0), square + (env.state**2).sum(axis=0)
+    mean = total / count
+    return mean, np.sqrt(square / count - mean**2)
+
+
+def main() -> None:
+    """Both bodies, rounded to six digits."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rollouts", type=int, default=10_048, help="of each body; a multiple of 64")
+    options = parser.parse_args()
+    result = {}
+    for kind in (bodies.Ant, bodies.HalfCheetah):
+        env = kind(worlds=WORLDS)
+        mean, std = measure(env, options.rollouts)
+        result[kind.name] = {
+            "rollouts": options.rollouts // WORLDS * WORLDS,
+            "steps": STEPS,
+            "mujoco": importlib.metadata.version("mujoco"),
+            "mean": [float(f"{x:.6g}") for x in mean],
+            "std": [float(f"{x:.6g}") for x in std],
+        }
+        print(f"{kind.name}: standard deviation of the place {[round(float(x), 3) for x in std[list(kind.axes)]]}")
+    write_json(Path(bodies.__file__).with_name("scaling.json"), result)
+
+
+if __name__ == "__main__":
+    main()

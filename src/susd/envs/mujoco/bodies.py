@@ -1,0 +1,169 @@
+"""Ant and HalfCheetah: Gymnasium's bodies as batches of worlds, with the place in the observation and without an end."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import Any, ClassVar
+
+import numpy as np
+
+from susd.envs.base import EnvSpec, HostStep, Plane, Scaling
+from susd.envs.mujoco import physics
+from susd.envs.mujoco.camera import Camera, following
+from susd.envs.options import FactorOption, factorization, one_of, positive_number, whole_number
+from susd.errors import UserError
+from susd.factors import Factorization
+
+SUBSTEPS = 5  # physics steps of 10 ms per action: 20 Hz
+DISCOVERY = 200  # control steps of an episode
+NOISE = 0.1  # of a reset: the half width of the positions' box, the standard deviation of velocities
+REACH = 25.0  # metres: how far from the start coverage is counted, in cells of one metre
+
+
+def model_of(file: str, looks: bool = False) -> Any:
+    """A model that comes with Gymnasium, by the name of its file; `looks` calms the floor, a mirror of hard squares."""
+    import mujoco
+
+    text = (files("gymnasium") / "envs" / "mujoco" / "assets" / file).read_text()
+    with warnings.catch_warnings():  # one file uses an attribute that MuJoCo wants to drop; it does what it did
+        warnings.simplefilter("ignore", UserWarning)
+        spec = mujoco.MjSpec.from_string(text)
+        if looks:
+            spec.texture("texplane").rgb1, spec.texture("texplane").rgb2 = [0.44, 0.47, 0.52], [0.54, 0.57, 0.62]
+            spec.material("MatPlane").reflectance = 0.0
+            spec.visual.headlight.ambient = [0.25, 0.25, 0.25]
+        return spec.compile()
+
+
+@cache
+def scalings() -> dict[str, Scaling]:
+    """The fixed normalisations by environment, as benchmarks/scaling.py measured them."""
+    measured = json.loads((files("susd.envs.mujoco") / "scaling.json").read_text())
+    return {name: Scaling(tuple(one["mean"]), tuple(one["std"])) for name, one in measured.items()}
+
+
+class Body:
+    """Worlds of one body that never end by themselves. Equal seeds and actions give equal numbers, whatever the engine."""
+
+    name: ClassVar[str]
+    file: ClassVar[str]
+    axes: ClassVar[tuple[int, ...]]  # the observations that are its place
+    parts: ClassVar[Mapping[str, Sequence[int]]]  # the torso and its legs
+    quaternion: ClassVar[slice | None] = None  # where the positions hold one
+    view: ClassVar[tuple[float, float, float]]  # of the picture: distance, azimuth, elevation
+
+    def __init__(self, worlds: int = 16, factors: FactorOption = 1, engine: str = "auto", threads: int = 0) -> None:
+        self._worlds = positive_number("worlds", worlds)
+        engine = one_of("engine", engine, ("auto", "batch", "plain"))
+        model = model_of(self.file)
+        size = model.nq + model.nv
+        named = {1: Factorization(("state",), (tuple(range(size)),), size)}
+        named[len(self.parts)] = Factorization.from_mapping(self.parts, size)
+        self._factors = factorization(factors, size, named)
+        self.physics = physics.start(model, self._worlds, engine, whole_number("threads", threads))
+        low, high = model.actuator_ctrlrange.T
+        self._middle, self._half = (low + high) / 2, (high - low) / 2
+        scaling = scalings()[self.name]
+        self._mean, self._std = np.array(scaling.mean, np.float32), np.array(scaling.std, np.float32)
+        self._renderer: Camera | None = None
+
+    @property
+    def worlds(self) -> int:
+        """How many there are."""
+        return self._worlds
+
+    @cached_property
+    def spec(self) -> EnvSpec:
+        """Sizes, horizon, factors and normalisation."""
+        plane = Plane("body", self.axes[0], self.axes[-1], -REACH, REACH)
+        sizes = len(self._mean), len(self._middle)
+        return EnvSpec(self.name, *sizes, DISCOVERY, self._factors, (plane,), {}, scaling=scalings()[self.name])
+
+    @property
+    def state(self) -> np.ndarray:
+        """[W, S] positions and velocities in metres, radians and seconds: the observations before normalisation."""
+        return np.concatenate([self.physics.qpos, self.physics.qvel], axis=1)
+
+    @property
+    def places(self) -> np.ndarray:
+        """[W, 2] or, for a body on a line, [W, 1]: where each one is, in metres."""
+        return self.physics.qpos[:, : len(self.axes)].copy()
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Start all worlds anew, as a function of the seed alone; [W, S] observations."""
+        return self.restart(np.arange(self._worlds), [seed] * self._worlds)
+
+    def restart(self, ids: np.ndarray, seeds: Sequence[int]) -> np.ndarray:
+        """Start some worlds anew and leave the others alone, each as a function of its seed and its number.
+
+        The observations [len(ids), S] of those worlds. `reset` is this for all of them with one seed, so a world that is
+        restarted with the seed of a reset starts as it did then.
+        """
+        world = self.physics
+        model = world.model
+        world.reset(np.sort(ids))
+        for index, seed in zip(ids.tolist(), seeds, strict=True):
+            random = np.random.default_rng((whole_number("seed", seed), index))
+            world.qpos[index] = model.qpos0 + random.uniform(-NOISE, NOISE, model.nq)
+            world.qvel[index] = NOISE * random.standard_normal(model.nv)
+        if self.quaternion is not None:  # of unit length, as the original's simulator made it before anyone looked
+            turns = world.qpos[ids, self.quaternion]
+            world.qpos[ids, self.quaternion] = turns / np.linalg.norm(turns, axis=1, keepdims=True)
+        return self._observation()[ids]
+
+    def step(self, actions: np.ndarray) -> HostStep:
+        """One control step of every world: a torque for each joint in [-1, 1], held for 50 ms."""
+        wanted = np.asarray(actions, np.float64)
+        if wanted.shape != (self._worlds, len(self._middle)) or not np.isfinite(wanted).all():
+            raise UserError(
+                f"actions must be finite numbers [{self._worlds}, {len(self._middle)}], not {list(wanted.shape)}"
+            )
+        self.physics.ctrl[:] = self._middle + self._half * wanted  # the simulator cuts off what is outside the range
+        self.physics.step(SUBSTEPS)
+        reached = self._observation()
+        never = np.zeros(self._worlds, bool)
+        return HostStep(reached, reached, never, never)
+
+    def render(self, world: int = 0, size: int = 400) -> np.ndarray:
+        """One world as an RGB picture, uint8 [size, size, 3]; needs a GL, for example MUJOCO_GL=egl without a screen."""
+        if world not in range(self._worlds):
+            raise UserError(f"there is no world {world!r}; allowed: 0 to {self._worlds - 1}")
+        if self._renderer is None or self._renderer.size != size:
+            self._renderer = Camera(self.name.replace("_", " "), model_of(self.file, looks=True), size)
+        return self._renderer.take(self.physics.qpos[world], following(self.physics.model, "torso", *self.view))
+
+    def _observation(self) -> np.ndarray:
+        return ((self.state - self._mean) / self._std).astype(np.float32)
+
+
+class Ant(Body):
+    """Four legs of two joints around a torso that moves freely: 29 observations, 8 torques."""
+
+    name, file = "ant", "ant.xml"
+    axes = (0, 1)
+    quaternion = slice(3, 7)
+    parts: ClassVar[Mapping[str, Sequence[int]]] = {  # after the bodies in the file
+        "torso": (*range(7), *range(15, 21)),
+        "front_left_leg": (7, 8, 21, 22),
+        "front_right_leg": (9, 10, 23, 24),
+        "back_leg": (11, 12, 25, 26),
+        "right_back_leg": (13, 14, 27, 28),
+    }
+    view = (4.5, 120.0, -28.0)
+
+
+class HalfCheetah(Body):
+    """A runner in a vertical plane, with two legs of three joints: 18 observations, 6 torques."""
+
+    name, file = "half_cheetah", "half_cheetah.xml"
+    axes = (0,)
+    parts: ClassVar[Mapping[str, Sequence[int]]] = {
+        "torso": (0, 1, 2, 9, 10, 11),
+        "front_leg": (6, 7, 8, 15, 16, 17),
+        "back_leg": (3, 4, 5, 12, 13, 14),
+    }
+    view = (3.2, 80.0, -16.0)
