@@ -79,6 +79,12 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="print the JSON instead of a table")
     command.set_defaults(command=_evaluate)
 
+    command = commands.add_parser("zero-shot", help="send the skills of a run to goals (ant, half_cheetah)")
+    command.add_argument("run", type=Path, metavar="RUN")
+    command.add_argument("--seed", type=_whole, metavar="N", default=0, help="first of the eight environment seeds")
+    command.add_argument("--json", action="store_true", help="print the JSON instead of a table")
+    command.set_defaults(command=_zero_shot)
+
     command = commands.add_parser(
         "downstream", help="learn a task over the skills of a run", usage="susd downstream RUN --task TASK [options]"
     )
@@ -276,6 +282,18 @@ def _evaluate(options: argparse.Namespace) -> int:
     from susd.summary import print_evaluation
 
     result = evaluate(options.run, options.what, options.seed, options.steps)
+    if options.json:
+        print(json.dumps(result))
+    else:
+        print_evaluation(options.run, result)
+    return 0
+
+
+def _zero_shot(options: argparse.Namespace) -> int:
+    from susd.evaluation.zero_shot import zero_shot
+    from susd.summary import print_evaluation
+
+    result = zero_shot(options.run, options.seed)
     if options.json:
         print(json.dumps(result))
     else:

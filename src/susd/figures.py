@@ -401,3 +401,22 @@ def task_curves(
         figure.legend(handles[:15], labels[:15], loc="outside right upper")  # twelve seeds at most
         axes.set_title(title)
     return path
+
+
+def zero_shot(path: Path, task: str, curves: Mapping[str, Mapping[str, Any]]) -> Path:
+    """Reward so far over environment steps: of skills for the goal every seed and the mean, of the other ways the mean."""
+    names = {"goal": "skill for the goal", "random_skill": "random skill", "as_released": "goal as released"}
+    with drawing(path, WIDTH, 3.4) as figure:
+        axes = figure.add_subplot()
+        for order, (way, lines) in enumerate(curves.items()):
+            colour, style = PALETTE[order], ("-", "--", ":")[order]
+            for seed in lines["seeds"] if way == "goal" else ():
+                axes.plot([0, *lines["steps"]], [0, *seed], color=colour, linewidth=0.6, alpha=0.6)
+            label = f"{names[way]}, {lines['mean'][-1]:.0f}"
+            axes.plot([0, *lines["steps"]], [0, *lines["mean"]], color=colour, linestyle=style, linewidth=2.2, label=label)
+        axes.set(xlabel="environment steps", ylabel="reward so far")
+        axes.margins(x=0.01)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(loc="upper left")
+        axes.set_title(f"Goals without training, {task}: {len(lines['seeds'])} seeds (thin) and means (thick)")
+    return path

@@ -119,11 +119,28 @@ def _print_completions(result: dict[str, Any]) -> None:
     _print_table("Completions: steps in which random skills happen to do a task; 8 repetitions", columns, rows, seeds)
 
 
+def _print_zero_shot(result: dict[str, Any]) -> None:
+    names = {"goal": "for the goal", "random_skill": "at random", "as_released": "for the goal, as released"}
+    rows: Rows = []
+    seeds: list[str] = []
+    for of_seed in result["results"]:
+        for way in (name for name in names if name in of_seed):
+            numbers = of_seed[way]
+            low, high = numbers["interval"]
+            offered, reached = sum(numbers["goals_offered"]), sum(numbers["goals_reached"])
+            share = f"{reached} of {offered} ({100 * reached / offered:.0f}%)"
+            rows.append((names[way], f"{numbers['mean']:.1f}", f"{low:.1f} to {high:.1f}", share))
+            seeds.append(str(of_seed["seed"]))
+    title = f"Zero-shot goals, {result['task']['name']}: reward of {result['steps']} steps, mean of 8 environment seeds"
+    _print_table(title, ("skill", "reward", "95 % interval", "goals reached"), rows, seeds)
+
+
 _PRINTERS = {
     "coverage": _print_coverage,
     "control": _print_control,
     "decoding": _print_decoding,
     "completions": _print_completions,
+    "zero-shot": _print_zero_shot,
 }
 
 
