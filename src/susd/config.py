@@ -212,13 +212,28 @@ KITCHEN: dict[str, Any] = {
     "discount": 0.95,
     "target_entropy": -0.5,
 }
+BODY: dict[str, Any] = {
+    "episodes": 16,
+    "gradient_steps": 150,
+    "epochs": 600,
+    "replay": 1_000_000,
+    "warmup": 10_000,
+    "discount": 0.99,
+    "target_entropy": -0.5,
+}
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {
         "*": {},
         "multi_particle": {"env_options": {"actions": "five"}},
         "kitchen": {"share_agent": "all"},  # the released model of the paper's tables
     },
-    "quick": {"*": QUICK, "gunner": {"epochs": 600, "discount": 0.5}, "kitchen": KITCHEN},
+    "quick": {
+        "*": QUICK,
+        "gunner": {"epochs": 600, "discount": 0.5},
+        "kitchen": KITCHEN,
+        "ant": BODY,
+        "half_cheetah": BODY,
+    },
 }
 
 

@@ -79,7 +79,7 @@ class Body:
     @cached_property
     def spec(self) -> EnvSpec:
         """Sizes, horizon, factors and normalisation."""
-        plane = Plane("body", self.axes[0], self.axes[-1], -REACH, REACH)
+        plane = Plane("body", self.axes[0], self.axes[-1], -REACH, REACH, open=True)
         sizes = len(self._mean), len(self._middle)
         return EnvSpec(self.name, *sizes, DISCOVERY, self._factors, (plane,), {}, scaling=scalings()[self.name])
 
