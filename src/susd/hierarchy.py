@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from susd import replay
 from susd.collect import Policy
@@ -87,10 +88,11 @@ class HighState(eqx.Module):
 
 
 class Course(NamedTuple):
-    """One episode: its decisions as replayed rows [decisions, ..], and the reward of every step, [horizon]."""
+    """One episode: its decisions as replayed rows [decisions, ..], the reward of each step [horizon], what was seen."""
 
     rows: Transition
     rewards: jax.Array
+    seen: Any = None
 
 
 def begin(task: Task, start: Any, key: jax.Array) -> Any:
@@ -128,9 +130,17 @@ class Hierarchy:
         return jnp.concatenate([self.task.observe(state), self.task.extra(state)])
 
     def episode(
-        self, choose: Callable[[jax.Array, jax.Array], jax.Array], frozen: Any, start: Any, key: jax.Array
+        self,
+        choose: Callable[[jax.Array, jax.Array], jax.Array],
+        frozen: Any,
+        start: Any,
+        key: jax.Array,
+        see: Callable[[Any], Any] = lambda state: None,
     ) -> Course:
-        """One episode under `choose(x, key) -> decision`; the reward of a decision is the mean over K steps."""
+        """One episode under `choose(x, key) -> decision`; the reward of a decision is the mean over K steps.
+
+        `see` of the task's state after every step is kept, with a leading axis of steps.
+        """
         k_begin, k_run = jax.random.split(key)
 
         def decide(state: Any, key: jax.Array) -> tuple[Any, tuple[Any, ...]]:
@@ -138,18 +148,21 @@ class Hierarchy:
             x = self.view(state)
             decision = choose(x, k_choose)
 
-            def step(state: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+            def step(state: Any, key: jax.Array) -> tuple[Any, tuple[jax.Array, Any]]:
                 action = self.interface.act(frozen, self.task.observe(state), decision)
-                return self.task.step(state, action, key)
+                state, reward = self.task.step(state, action, key)
+                return state, (reward, see(state))
 
-            state, rewards = jax.lax.scan(step, state, jax.random.split(k_steps, self.interface.span))
+            state, (rewards, seen) = jax.lax.scan(step, state, jax.random.split(k_steps, self.interface.span))
             # Divided by K also where a decision lasts one step: then returns of both interfaces have the same scale.
-            return state, (x, decision, self.view(state), rewards.sum()[None] / DECISION, rewards)
+            return state, (x, decision, self.view(state), rewards.sum()[None] / DECISION, rewards, seen)
 
         state = begin(self.task, start, k_begin)
-        _, (x, decision, next_x, reward, rewards) = jax.lax.scan(decide, state, jax.random.split(k_run, self.decisions))
+        _, course = jax.lax.scan(decide, state, jax.random.split(k_run, self.decisions))
+        x, decision, next_x, reward, rewards, seen = course
         done = (jnp.arange(self.decisions) == self.decisions - 1).astype(jnp.float32)
-        return Course(Transition(x, decision, next_x, reward, done), rewards.reshape(-1))
+        seen = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), seen)
+        return Course(Transition(x, decision, next_x, reward, done), rewards.reshape(-1), seen)
 
     def collect(self, state: HighState, frozen: Any, start: Any, number: jax.Array) -> Course:
         """The training episode of that number, with sampled decisions."""
@@ -194,6 +207,20 @@ class Hierarchy:
     def evaluate(self, sac: SacState, frozen: Any, start: Any, keys: jax.Array) -> jax.Array:
         """Rewards [episodes, horizon] with mean decisions, one episode for every key."""
         return jax.vmap(lambda k: self.episode(lambda x, _: sac.actor.mode(x[None])[0], frozen, start, k).rewards)(keys)
+
+    def film(self, sac: SacState, frozen: Any, start: Any, key: jax.Array, every: int, size: int) -> np.ndarray:
+        """Pictures [T, size, size, 3] of a test episode, one of `every` so many steps."""
+
+        def run(key: jax.Array) -> Any:
+            return self.episode(lambda x, _: sac.actor.mode(x[None])[0], frozen, start, key, lambda state: state.world).seen
+
+        worlds = jax.tree.map(np.asarray, jax.jit(run)(key))
+        return np.array(
+            [
+                self.task.environment.render(jax.tree.map(lambda leaf, at=at: leaf[at], worlds), size)
+                for at in range(0, self.task.horizon, every)
+            ]
+        )
 
     @cached_property
     def compiled(self) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:

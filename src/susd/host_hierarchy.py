@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -35,8 +36,10 @@ class HostHierarchy(Hierarchy):
 
     task: HostTask  # type: ignore[assignment]  # functional tasks are run by the class above
 
-    def episodes(self, choose: Choose, frozen: Any, seed: int, key: jax.Array) -> HostCourses:
-        """One episode in every world, from a seeded reset."""
+    def episodes(
+        self, choose: Choose, frozen: Any, seed: int, key: jax.Array, watch: Callable[[], None] = lambda: None
+    ) -> HostCourses:
+        """One episode in every world, from a seeded reset; `watch` is called after every step."""
         env, keys = self.task.environment, jax.random.split(key, self.decisions)
         obs = np.array(env.reset(seed), np.float32)
         rows, rewards = [], []
@@ -47,6 +50,7 @@ class HostHierarchy(Hierarchy):
                 action = np.asarray(self._act(frozen, obs, decision))
                 obs = np.array(env.step(action).obs, np.float32)
                 paid.append(self.task.score())
+                watch()
             done = np.full(len(obs), number == self.decisions - 1, np.float32)
             rows.append((x, decision, obs, np.sum(paid, axis=0)[:, None] / DECISION, done))
             rewards += paid
@@ -74,6 +78,18 @@ class HostHierarchy(Hierarchy):
     def evaluate(self, sac: SacState, frozen: Any, start: Any, keys: jax.Array) -> jax.Array:
         """Rewards [episodes, horizon] with mean decisions, one episode for every key."""
         return self._play(lambda x, _: self._mode(sac.actor, x), frozen, keys)
+
+    def film(self, sac: SacState, frozen: Any, start: Any, key: jax.Array, every: int, size: int) -> np.ndarray:
+        """Pictures [T, size, size, 3] of the first test episode, one of `every` so many steps."""
+        env, frames, clock = self.task.environment, [], itertools.count()
+
+        def watch() -> None:
+            if next(clock) % every == 0:
+                frames.append(env.render(0, size))
+
+        seed, k_run = turn_of(key, 0)
+        self.episodes(lambda x, _: self._mode(sac.actor, x), frozen, seed, k_run, watch)
+        return np.array(frames)
 
     def nothing(self, keys: jax.Array) -> jax.Array:
         """Rewards [episodes, horizon] of actions that are all zero, on the same episodes as `evaluate`."""

@@ -1,6 +1,6 @@
 """`susd downstream RUN --task TASK`: learn a task over the skills of a run, or without skills, and write what came of it.
 
-    config.json  metrics.jsonl  curve.png  result.json
+    config.json  metrics.jsonl  curve.png  episode.mp4  result.json
 
 `result.json` is written last, so a folder that has one holds a finished result. JAX is imported where it is needed.
 """
@@ -192,9 +192,9 @@ def downstream(
 
 
 def run_downstream(
-    config: DownstreamConfig, out: str | Path | None = None, force: bool = False, quiet: bool = True
+    config: DownstreamConfig, out: str | Path | None = None, force: bool = False, quiet: bool = True, film: bool = True
 ) -> Result:
-    """The whole of it, as a function of the config: learn with every seed, measure, draw, write the files."""
+    """The whole of it, as a function of the config: learn with every seed, measure, draw, film, write the files."""
     place = folder_of(config) if out is None else Path(out)
     if (place / "result.json").exists() and not force:
         raise UserError(f"{place} already holds a finished result; look at it there or run anew with --force")
@@ -204,10 +204,15 @@ def run_downstream(
     make_folder(place)
     meta = describe_machine(trial.identity, shlex.join(sys.argv))
     with RunFolder(place, config.to_json(), meta).lock():
-        for name in ("result.json", "metrics.jsonl", "curve.png"):  # of a result that is replaced, or of a run cut short
+        for name in (
+            "result.json",
+            "metrics.jsonl",
+            "curve.png",
+            "episode.mp4",
+        ):  # of a result that is replaced, or of a run cut short
             (place / name).unlink(missing_ok=True)
         write_json(place / "config.json", config.to_json())
-        result = trial.learn(place, quiet) | {"meta": meta}
+        result = trial.learn(place, quiet, film) | {"meta": meta}
         _draw(place / "curve.png", result)
         write_json(place / "result.json", result)
     return result
@@ -243,5 +248,5 @@ def table(result: Result, place: Path) -> str:
     rows = [f"  {label:{width}}  {one:>10}  {other:>12}" for label, one, other in lines]
     each = f"{result['env_steps']} steps, {result['gradient_steps']} gradient steps"
     title = f"Return of {result['task']}, layout {result['layout']}, over {result['test_episodes']} test episodes ({each})"
-    files = [str(place / name) for name in ("result.json", "curve.png")]
+    files = [str(place / name) for name in ("result.json", "curve.png", "episode.mp4") if (place / name).exists()]
     return "\n".join([title, *rows, *(f"  {file}" for file in files)])

@@ -34,8 +34,10 @@ from susd.tasks.base import DECISION, HostTask, Task
 from susd.tasks.experts import ceiling, expert
 from susd.tasks.particle import FoodPoison
 from susd.transfer import KINDS, DownstreamConfig, Result, layout_options
+from susd.video import save_video
 
 MEMORY = 1_000_000  # transitions that the replay holds at most
+FRAMES, PIXELS, FPS = 250, 360, 20  # of the film of an episode
 SLICE = 10  # episodes between two updates of the progress bar
 
 
@@ -116,8 +118,8 @@ class Trial:
             scores[name] = {kind: float(values[index].mean()) for kind, values in played.items()}
         return scores
 
-    def learn(self, place: Path, quiet: bool) -> Result:
-        """Train every seed, evaluating on the way; one line of metrics per evaluation and seed."""
+    def learn(self, place: Path, quiet: bool, film: bool = False) -> Result:
+        """Train every seed, evaluating on the way; one line of metrics per evaluation and seed, and at the end a film."""
         config = self.config
         if not quiet:
             print(f"{_describe(self)}\nfolder {place}; compiling ..", file=sys.stderr, flush=True)
@@ -151,7 +153,18 @@ class Trial:
                     _append(place / "metrics.jsonl", rows[-1])
                 score = sum(row["discounted"] for row in rows[-1]) / len(seeds)
                 progress.update(done, {"episodes/s": len(seeds) * done / seconds, "return": score})
+        if film:
+            self._film(place / "episode.mp4", states[0])
         return self._result(references, rows, seconds, compiled)
+
+    def _film(self, path: Path, state: HighState) -> None:
+        """A video of the first seed's first test episode, in at most FRAMES pictures; none where there is no drawing."""
+        every = -(-self.hierarchy.task.horizon // FRAMES)
+        try:
+            frames = self.hierarchy.film(state.sac, self.frozen, self.start, self.tests[0], every, PIXELS)
+            save_video(path, frames, FPS)
+        except UserError as error:
+            print(f"no video: {error}", file=sys.stderr)
 
     def _measure(
         self, evaluate: Any, states: list[HighState], infos: Mapping[int, Mapping[str, float]], done: int, seconds: float

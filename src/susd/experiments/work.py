@@ -104,7 +104,7 @@ def _task(job: Job, place: Path) -> tuple[Numbers, Meta]:
     from susd.transfer import DownstreamConfig, run_downstream
 
     config = DownstreamConfig(**(job.config | ({} if job.trained is None else {"run": str(place)})))
-    result = run_downstream(config, place / "downstream" / job.name.rpartition("/")[2], force=True)
+    result = run_downstream(config, place / "downstream" / job.name.rpartition("/")[2], force=True, film=False)
     return list(facts.of_task(result)), result["meta"]
 
 
