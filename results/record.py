@@ -13,8 +13,10 @@ from typing import Any
 
 from susd import checkpoint
 from susd.evaluation.evaluate import evaluate
+from susd.evaluation.zero_shot import zero_shot
 from susd.runlog import RunFolder, read_json, write_json
 
+ALSO = {"kitchen": ("completions",), "ant": ("zero-shot",), "half_cheetah": ("zero-shot",)}
 CURVES = ("epoch", "seed", "coverage_worst", "coverage_average", "control_ratio")
 
 
@@ -25,13 +27,19 @@ def record(run: Path) -> dict[str, Any]:
     meta = {**folder.meta, "command": _portable(folder.meta["command"])}
     result: dict[str, Any] = {"run": run.name, "config": folder.config, "meta": meta}
     result |= checkpoint.inspect(newest)["meta"]
-    for what in ("coverage", "control"):
+    for what in ("coverage", "control", *ALSO.get(folder.config["env"], ())):
         path = run / "evaluation" / f"{what}.json"
-        report = read_json(path) if path.exists() else evaluate(run, what, steps=20_000 if what == "coverage" else None)
+        report = read_json(path) if path.exists() else _evaluate(run, what)
         result[what] = report["results"]
     rows = [row for row in folder.read_metrics() if "coverage_worst" in row]
     result["curve"] = [{name: row[name] for name in CURVES if name in row} for row in rows]
     return result
+
+
+def _evaluate(run: Path, what: str) -> dict[str, Any]:
+    if what == "zero-shot":
+        return zero_shot(run)
+    return evaluate(run, what, steps=20_000 if what == "coverage" else None)
 
 
 def _portable(command: str) -> str:

@@ -204,12 +204,8 @@ def run_downstream(
     make_folder(place)
     meta = describe_machine(trial.identity, shlex.join(sys.argv))
     with RunFolder(place, config.to_json(), meta).lock():
-        for name in (
-            "result.json",
-            "metrics.jsonl",
-            "curve.png",
-            "episode.mp4",
-        ):  # of a result that is replaced, or of a run cut short
+        # Of a result that is replaced, or of a run that was cut short:
+        for name in ("result.json", "metrics.jsonl", "curve.png", "episode.mp4"):
             (place / name).unlink(missing_ok=True)
         write_json(place / "config.json", config.to_json())
         result = trial.learn(place, quiet, film) | {"meta": meta}
