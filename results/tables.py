@@ -170,6 +170,84 @@ def method_speed() -> str:
     return markdown(("world", "method", "gradient steps/s", "time of SUSD's step", "FLOPs of SUSD's step"), rows)
 
 
+POLICIES = ("trained, mean actions", "trained, sampled actions", "untrained, mean actions", "random actions")
+
+
+def moved() -> str:
+    """What the skills of each method moved in the Kitchen, beside policies that learned nothing."""
+    rows = []
+    runs = load("kitchen")
+    first = runs[0]["coverage"][0][POLICIES[0]]
+    for run in runs:
+        for policy in POLICIES:
+            if policy == "random actions" and run is not runs[-1]:  # the same for all
+                continue
+            numbers = run["coverage"][0][policy]
+            shares = [body["moved"] for body in numbers["per_plane"].values()] + list(numbers["landmarks"].values())
+            whose = "-" if policy == "random actions" else scores.name_of(run["config"]["method"])
+            rows.append((whose, policy, *(f"{100 * share:.0f} %" for share in shares)))
+    names = [f"{name} moved" for name in first["per_plane"]] + [name.replace("_", " ") for name in first["landmarks"]]
+    return markdown(("method", "policy", *names), rows)
+
+
+def kitchen_control() -> str:
+    """How far unrelated skills bring each factor of the Kitchen apart, and how much of that is the factor's own part."""
+    runs = load("kitchen")
+    names = runs[0]["control"][0]["factors"]
+    rows = []
+    for run in runs:
+        control = run["control"][0]
+        method, matrix = scores.name_of(run["config"]["method"]), control["matrix"]
+        rows.append((method, "spread", *(f"{control['spread'][name]:.3f}" for name in names)))
+        if len(matrix) == len(names):
+            rows.append((method, "share moved by its own part", *(f"{matrix[i][i]:.2f}" for i in range(len(names)))))
+    return markdown(("method", "", *names), rows)
+
+
+def completions() -> str:
+    """Accidental completions in the Kitchen beside the paper's: mean and standard deviation over 8 x 10,000 steps."""
+    told = {(r.subject, r.label): r for r in parity.paper() if (r.environment, r.quantity) == ("kitchen", "completions")}
+    rows = []
+    for run in load("kitchen"):
+        config, found = run["config"], run["completions"][0]
+        names = [name for name in found if name not in ("seed", "epoch")]
+        numbers = [f"{found[name]['mean']:.1f} ± {found[name]['std']:.1f}" for name in names]
+        paper = [told.get((name.partition("-")[2], config["method"])) for name in names]
+        rows.append((scores.name_of(config["method"]), "ours", *numbers))
+        rows.append(
+            (
+                scores.name_of(config["method"]),
+                "paper",
+                *(f"{float(row.paper):.1f} ({row.spread})" if row else "-" for row in paper),
+            )
+        )
+    return markdown(("method", "", *(f"`{name}`" for name in names)), rows)
+
+
+def ant() -> str:
+    """Ant: cells of a square metre, how far the skills go, and the zero-shot rewards."""
+    rows = []
+    for run in load("ant"):
+        covered, goals = run["coverage"][0], run["zero-shot"][0]
+        far = [f"{covered[policy]['per_plane']['body']['reach']:.1f} m" for policy in POLICIES]
+        count = [f"{covered[policy]['cells']['average']:.0f}" for policy in POLICIES]
+        paid = [
+            f"{goals[way]['mean']:.0f} [{goals[way]['interval'][0]:.0f}, {goals[way]['interval'][1]:.0f}]"
+            for way in ("goal", "random_skill", "as_released")
+        ]
+        steps = f"{run['epoch'] * run['config']['episodes'] * 200 / 1e6:.2f} M"
+        rows.append(
+            (
+                scores.name_of(run["config"]["method"]),
+                steps,
+                *(" / ".join(pair) for pair in zip(far, count, strict=True)),
+                *paid,
+            )
+        )
+    ways = ("goal", "random skills", "goal as released")
+    return markdown(("method", "steps", *(f"{policy}: reach / cells" for policy in POLICIES), *ways), rows)
+
+
 def tasks(env: str, pretrained: str, tested: str = "fixed") -> str:
     """Every score of every method on the tasks of one world: mean discounted return in the last quarter of training."""
     facts = store.load(ROOT / "results" / "2d-quick" / "facts.jsonl")
@@ -187,6 +265,10 @@ def tasks(env: str, pretrained: str, tested: str = "fixed") -> str:
 
 
 TABLES = {
+    "kitchen_moved": moved,
+    "kitchen_control": kitchen_control,
+    "kitchen_completions": completions,
+    "ant": ant,
     "quick": quick,
     "coverage": coverage,
     "ablations": ablations,
