@@ -32,7 +32,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs with the text of every page."""
     tables = {"options": options, "methods": methods, "defaults": defaults}
     markdown = re.sub(rf"<!-- ({'|'.join(tables)}) -->", lambda found: tables[found[1]](), markdown)
-    return re.sub(r"<!-- help ?(\w*) -->", lambda found: help_text(found[1]), markdown)
+    return re.sub(r"<!-- help ?([\w-]*) -->", lambda found: help_text(found[1]), markdown)
 
 
 def options() -> str:

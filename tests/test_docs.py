@@ -235,11 +235,11 @@ def test_commands_of_the_pages_are_understood() -> None:
 
 def test_every_command_has_a_section() -> None:
     generate = generator()
-    listed = re.findall(r"^    (\w+)(?:  |$)", generate.help_text("").partition("commands:")[2], re.MULTILINE)
+    listed = re.findall(r"^    ([\w-]+)(?:  |$)", generate.help_text("").partition("commands:")[2], re.MULTILINE)
     assert "train" in listed
     page = (ROOT / "docs/commands.md").read_text()
-    assert re.findall(r"^## susd (\w+)$", page, re.MULTILINE) == listed
-    assert re.findall(r"<!-- help (\w+) -->", page) == listed
+    assert re.findall(r"^## susd ([\w-]+)$", page, re.MULTILINE) == listed
+    assert re.findall(r"<!-- help ([\w-]+) -->", page) == listed
 
 
 def test_the_options_are_filled_in() -> None:

@@ -53,7 +53,7 @@ class GoalTask:
         self._offer(ids, places)
 
     def score(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The rewards [W] of the step that led to places [W, axes], and whose episode is over, [W]."""
+        """Rewards [W] of the step that led to places [W, axes], and whose episode is over, [W]; other worlds go on."""
         rules = self.rules
         self._steps += 1
         self._age += 1
