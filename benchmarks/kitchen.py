@@ -1,58 +1,95 @@
-"""Control steps per second of the Kitchen: faithful and with sleeping islands, with either controller."""
+"""Control steps per second of the Kitchen: faithful and with sleeping islands, with either controller.
+
+`python benchmarks/kitchen.py` measures all variants in turns, in whole episodes of 50 steps with random actions, resets
+included, and writes benchmarks/results/kitchen.json. Rates are medians over the rounds.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
+import importlib.metadata
 import os
+import statistics
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from susd.envs.kitchen import Kitchen
+from susd.envs.kitchen import DISCOVERY, Kitchen
 from susd.envs.kitchen.controller import compiled
-from susd.errors import UserError
+from susd.runlog import describe_machine, write_json
+
+RESULTS = Path(__file__).parent / "results"
 
 
-def measure(worlds: int, threads: int, seconds: float, sleeping: bool, controller: str) -> dict[str, object]:
-    """Random actions in whole episodes, resets included, for about `seconds`."""
+def variant(worlds: int, threads: int, seconds: float, sleeping: bool, controller: str) -> Callable[[], dict[str, float]]:
+    """A measurement: whole episodes for about `seconds`, and then how many steps and cores there were."""
     env = Kitchen(worlds=worlds, threads=threads, sleeping=sleeping, controller=controller)
     random = np.random.default_rng(0)
-    env.reset(0)
-    for _ in range(10):  # compile, and let the objects land and fall asleep
-        env.step(random.uniform(-1.0, 1.0, (worlds, 4)))
-    steps, start, cpu = 0, time.perf_counter(), time.process_time()
-    while time.perf_counter() - start < seconds:
-        env.step(random.uniform(-1.0, 1.0, (worlds, 4)))
-        steps += worlds
-    wall, used = time.perf_counter() - start, time.process_time() - cpu
-    return {
-        "sleeping": sleeping,
-        "controller": controller,
-        "steps_per_second": round(steps / wall, 1),
-        "steps_per_cpu_second": round(steps / used, 1),
-        "cores_obtained": round(used / wall, 2),
-    }
+
+    def episode() -> None:
+        env.reset(int(random.integers(2**31)))
+        for _ in range(DISCOVERY):
+            env.step(random.uniform(-1.0, 1.0, (worlds, 4)))
+
+    def measure() -> dict[str, float]:
+        done, start, cpu = 0, time.perf_counter(), time.process_time()
+        while time.perf_counter() - start < seconds:
+            episode()
+            done += worlds * DISCOVERY
+        wall, used = time.perf_counter() - start, time.process_time() - cpu
+        return {"rate": done / wall, "cpu_rate": done / used, "cores": used / wall}
+
+    episode()  # compiles
+    return measure
 
 
 def main() -> None:
-    """Print one JSON object per variant; the load of the machine is part of the result."""
+    """All variants."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--worlds", type=int, default=16)
     parser.add_argument("--threads", type=int, default=0, help="native threads; 0: all cores")
-    parser.add_argument("--seconds", type=float, default=10.0, help="time spent measuring each variant")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of one measurement")
+    parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args()
-    facts = {"worlds": options.worlds, "threads": options.threads or os.cpu_count()}
     controllers = ("numba", "numpy") if compiled() else ("numpy",)
-    for sleeping in (False, True):
-        for controller in controllers:
-            load = round(os.getloadavg()[0], 1)
-            result = measure(options.worlds, options.threads, options.seconds, sleeping, controller)
-            print(json.dumps({**facts, **result, "load_before": load}), flush=True)
+    ways = {
+        f"{'sleeping' if sleeping else 'faithful'}, {controller}": variant(
+            options.worlds, options.threads, options.seconds, sleeping, controller
+        )
+        for sleeping in (False, True)
+        for controller in controllers
+    }
+    taken: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
+    loads = []
+    for _ in range(options.rounds):
+        loads.append(round(os.getloadavg()[0], 2))
+        for name, measure in ways.items():
+            taken[name].append(measure())
+
+    def median(key: str) -> dict[str, float]:
+        return {name: round(statistics.median(one[key] for one in found), 2) for name, found in taken.items()}
+
+    config = vars(options)
+    record: dict[str, Any] = {
+        "benchmark": "kitchen",
+        "config": config,
+        "episode": DISCOVERY,
+        "steps_per_second": median("rate"),
+        "steps_per_second_best": {name: round(max(one["rate"] for one in found), 2) for name, found in taken.items()},
+        "steps_per_cpu_second": median("cpu_rate"),
+        "cores_obtained": median("cores"),
+        "load_before": loads,
+    }
+    meta = {key: value for key, value in describe_machine(config, "").items() if key != "command"}
+    meta["versions"] |= {
+        name: importlib.metadata.version(name) for name in ("mujoco", "numba") if name != "numba" or compiled()
+    }
+    print(record["steps_per_second"], flush=True)
+    write_json(RESULTS / "kitchen.json", record | {"meta": meta})
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        raise SystemExit(f"error: {error}") from None
+    main()
