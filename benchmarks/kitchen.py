@@ -84,9 +84,8 @@ def main() -> None:
         "load_before": loads,
     }
     meta = {key: value for key, value in describe_machine(config, "").items() if key != "command"}
-    meta["versions"] |= {
-        name: importlib.metadata.version(name) for name in ("mujoco", "numba") if name != "numba" or compiled()
-    }
+    packages = ("mujoco", "numba") if compiled() else ("mujoco",)
+    meta["versions"] |= {name: importlib.metadata.version(name) for name in packages}
     print(record["steps_per_second"], flush=True)
     write_json(RESULTS / "kitchen.json", record | {"meta": meta})
 

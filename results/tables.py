@@ -128,6 +128,19 @@ def speed() -> str:
     return markdown(("benchmark", "quantity", "value"), rows)
 
 
+def simulators() -> str:
+    """Control steps per second of the environments on MuJoCo, with 16 worlds, random actions and resets."""
+    folder = ROOT / "benchmarks" / "results"
+    bodies, kitchen = (json.loads((folder / f"{name}.json").read_text()) for name in ("bodies", "kitchen"))
+    rows = []
+    for env, world in (("ant", "Ant"), ("half_cheetah", "HalfCheetah")):
+        for way, rate in bodies[env]["steps_per_second"].items():
+            times = bodies[env]["times_gymnasium"].get(way)
+            rows.append((world, way, f"{rate:,.0f}", f"{times:.1f}" if times else "-"))
+    rows += [("Kitchen", way, f"{rate:,.0f}", "-") for way, rate in kitchen["steps_per_second"].items()]
+    return markdown(("environment", "", "steps/s", "susd is faster by"), rows)
+
+
 def methods(env: str) -> str:
     """Every method of one world with every seed, and gradient steps per second from the benchmark in turns."""
     rates = json.loads((ROOT / "benchmarks" / "results" / f"methods-{env}-quick.json").read_text())["methods"]
@@ -273,6 +286,7 @@ TABLES = {
     "coverage": coverage,
     "ablations": ablations,
     "speed": speed,
+    "simulators": simulators,
     "methods_gunner": lambda: methods("gunner"),
     "methods_multi_particle": lambda: methods("multi_particle"),
     "method_speed": method_speed,

@@ -124,7 +124,7 @@ def test_the_paper_preset_is_the_specification(env: str) -> None:
         "scale_skill": False,
         "constraint": "joint",
         "weight": "raw",
-        "share_agent": "",
+        "share_agent": "all" if env == "kitchen" else "",
         "lambda_init": 3000.0,
         "slack": 1e-6,
         "min_std": 1e-6,

@@ -414,7 +414,8 @@ def outcomes(
 
 
 def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    assert {path.name for path in folder.iterdir()} == {"config.json", "metrics.jsonl", "curve.png", "result.json", ".lock"}
+    written = {"config.json", "metrics.jsonl", "curve.png", "episode.mp4", "result.json", ".lock"}
+    assert {path.name for path in folder.iterdir()} == written
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     result = json.loads((folder / "result.json").read_text())
     assert json.loads((folder / "config.json").read_text()) == result["config"]

@@ -110,13 +110,14 @@ def test_equal_runs_have_equal_configs() -> None:
 @pytest.mark.parametrize("card", CARDS, ids=name_of)
 def test_presets_are_those_of_the_card(card: Card, env: str, preset: str) -> None:
     config = configure(env, preset, method=card.name)
-    expected = {**card.paper, **card.own.get(env, {}), **PRESETS[preset]["*"], **PRESETS[preset].get(env, {})}
-    expected |= {**(card.quick if preset == "quick" else {}), **card.fixed}
+    own, of_env = (card.quick, card.quick_own.get(env, {})) if preset == "quick" else ({}, {})
+    expected = {**card.paper, **card.own.get(env, {}), **PRESETS[preset]["*"], **own, **PRESETS[preset].get(env, {})}
+    expected |= {**of_env, **card.fixed}
     assert set(expected) <= set(SPECS)
     got = {name: getattr(config, name) for name in expected if config.has(name)}
     assert got == {name: value for name, value in expected.items() if name in got}
-    own = set(card.fixed) if card.base else set(card.paper) | set(card.quick)  # a variant may drop what its method has
-    assert all(config.has(name) for name in own)
+    its = set(card.fixed) if card.base else set(card.paper) | set(card.quick)  # a variant may drop what its method has
+    assert all(config.has(name) for name in its)
     assert Config.from_json(json.loads(json.dumps(config.to_json()))) == config
     method = built(config)[1].method
     assert type(method).__name__.lower() == card.code
