@@ -166,7 +166,9 @@ def test_a_kitchen_run_resumes_bit_for_bit(susd: Command, kitchen: Path, tmp_pat
     assert load(kitchen).act(np.zeros(142), np.zeros(14)).shape == (4,)
 
 
-def test_every_evaluation_works_in_the_kitchen(susd: Command, kitchen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_evaluation_works_in_the_kitchen(
+    susd: Command, kitchen: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     from susd.evaluation import evaluate
 
     monkeypatch.setattr(completions, "REPETITIONS", 2)
@@ -177,7 +179,8 @@ def test_every_evaluation_works_in_the_kitchen(susd: Command, kitchen: Path, mon
     completed = evaluate.evaluate(kitchen, "completions")["results"][0]
     assert set(completed) >= {f"kitchen-{task}" for task in ("bip", "mip", "pos", "pot")}
     written = {path.name for path in evaluate.pictures(kitchen)}
-    assert written == {"learning_curves.png", "trajectories.png", "skills.mp4"}
+    missing = {"skills.mp4"} if "no video: pictures of the kitchen need OpenGL" in capsys.readouterr().err else set()
+    assert written == {"learning_curves.png", "trajectories.png", "skills.mp4"} - missing
 
 
 def test_a_kitchen_task_is_learned_over_skills(susd: Command, kitchen: Path) -> None:

@@ -1,6 +1,9 @@
 """The Kitchen against recordings of the original, and against itself: other engines, other controllers, equal seeds."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -344,3 +347,12 @@ def test_a_picture_is_lit() -> None:
     assert picture.std() > 20
     with pytest.raises(UserError, match="there is no world 1; allowed: 0 to 0"):
         env.render(1)
+
+
+def test_without_opengl_there_is_a_sentence() -> None:
+    """GLFW needs a screen; where there is none, it stands for a machine without OpenGL."""
+    code = "from susd.envs.kitchen import Kitchen; env = Kitchen(worlds=1); env.reset(0); env.render()"
+    environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")} | {"MUJOCO_GL": "glfw"}
+    child = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert child.returncode == 1
+    assert "UserError: pictures of the kitchen need OpenGL, which does not start here" in child.stderr
