@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from susd.config import Config, configure
-from susd.envs import ENVIRONMENTS
+from susd.envs import ENVIRONMENTS, check_name, choices
 from susd.errors import UserError
 from susd.evaluation import EVALUATIONS
 from susd.transfer import DownstreamConfig
@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
 
     command = commands.add_parser("train", help="discover skills in an environment", usage="susd train ENV [options]")
-    command.add_argument("env", nargs="?", metavar="ENV", help=f"one of {', '.join(ENVIRONMENTS)}")
+    command.add_argument("env", nargs="?", metavar="ENV", help=f"one of {choices()}")
     command.add_argument("--run", type=Path, help="run folder; default: a new one below runs/")
     command.add_argument("--resume", action="store_true", help="go on with the run in --run from its last good checkpoint")
     command.add_argument("--quiet", action="store_true", help="no progress bar and no table")
@@ -146,7 +146,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "what", choices=("env", "update", "epoch", "methods"), metavar="WHAT", help="env, update, epoch or methods"
     )
-    command.add_argument("env", metavar="ENV", help=f"one of {', '.join(ENVIRONMENTS)}")
+    command.add_argument("env", metavar="ENV", help=f"one of {choices()}")
     command.add_argument("--seconds", type=_number, metavar="X", default=10.0, help="time spent measuring")
     command.add_argument("--worlds", type=_whole, metavar="N", default=1024, help="env: worlds stepped together")
     command.add_argument("--json", action="store_true", help="print JSON")
@@ -156,7 +156,9 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser(
         "doctor", help="device, versions, memory and a short speed probe", usage="susd doctor [ENV] [options]"
     )
-    command.add_argument("env", nargs="?", default="gunner", metavar="ENV", help="environment whose replay is sized")
+    command.add_argument(
+        "env", nargs="?", default="gunner", metavar="ENV", help=f"whose replay is sized: one of {choices()}"
+    )
     command.add_argument("--json", action="store_true", help="print JSON")
     _add_config_flags(command)
     command.set_defaults(command=_doctor)
@@ -213,8 +215,17 @@ def _changes(options: argparse.Namespace) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise UserError(f"--env-option {text!r} is not of the form NAME=VALUE")
-        env_options[name] = int(value) if value.removeprefix("-").isdecimal() else value
+        env_options[name] = _scalar(value)
     return {**changes, **({"env_options": env_options} if env_options else {})}
+
+
+def _scalar(text: str) -> Any:
+    """A number, true or false where the text is one, else the text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, (int, float)) and math.isfinite(value) else text
 
 
 def _version_or_help(top: argparse.ArgumentParser) -> Any:
@@ -232,10 +243,11 @@ def _version_or_help(top: argparse.ArgumentParser) -> Any:
 
 def _train(options: argparse.Namespace) -> int:
     if options.env is None and not options.resume:
-        raise UserError(f"name an environment: {', '.join(ENVIRONMENTS)}")
+        raise UserError(f"name an environment: {choices()}")
     changes = _changes(options)
-    if not options.resume:
-        configure(options.env, **changes)  # before JAX is imported, so that a mistake is answered at once
+    if not options.resume:  # before JAX is imported, so that a mistake is answered at once
+        check_name(options.env)
+        configure(options.env, **changes)
     from susd.loop import Interrupted, NonFiniteError, train
 
     try:
@@ -395,6 +407,7 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
+    check_name(options.env)
     config = configure(options.env, **_changes(options))
     from susd import bench
 
@@ -404,6 +417,7 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    check_name(options.env)
     config = configure(options.env, **_changes(options))
     from susd import doctor
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import shlex
 import signal
 import sys
@@ -232,7 +233,8 @@ def identity(config: Config) -> str:
 
 def free_folder(config: Config) -> Path:
     """runs/ENV-METHOD-sSEED, with a number behind it when it exists."""
-    base = Path("runs") / f"{config.env.replace('/', '_')}-{config.method}-s{config.seed}"
+    env = re.sub(r"[^\w.+-]+", "_", Path(config.env.removeprefix("gymnasium:")).name.replace(".py:", "-"))
+    base = Path("runs") / f"{env}-{config.method}-s{config.seed}"
     candidates = (base if n == 1 else base.with_name(f"{base.name}-{n}") for n in range(1, 10_000))
     return next(path for path in candidates if not path.exists())
 

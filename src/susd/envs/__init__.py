@@ -18,15 +18,33 @@ ENVIRONMENTS: dict[str, str] = {  # name -> module:class, imported when it is fi
     "ant": "susd.envs.mujoco.bodies:Ant",
     "half_cheetah": "susd.envs.mujoco.bodies:HalfCheetah",
 }
+OWN = "gymnasium:ID, FILE.py:NAME"  # the two forms of names of other environments, see susd.envs.source
+
+
+def choices() -> str:
+    """What may be named, for help texts and errors."""
+    return f"{', '.join(ENVIRONMENTS)}, {OWN}"
+
+
+def check_name(name: str) -> None:
+    """Refuse the name of an environment that cannot be: at once, and without importing anything of it."""
+    if name not in ENVIRONMENTS:
+        from susd.envs.source import check_own
+
+        if not check_own(name):
+            raise UserError(f"unknown environment {name!r}; there are: {choices()}")
 
 
 def make(name: str, worlds: int | None = None, **options: Any) -> Environment | HostEnvironment:
-    """The environment of that name with its options, e.g. `make("gunner", factors=4)`.
+    """The environment of that name with its options, e.g. `make("gunner", factors=4)` or `make("gymnasium:Reacher-v5")`.
 
     `worlds` is how many a host environment steps together; a functional one has no such number and ignores it.
     """
+    check_name(name)
     if name not in ENVIRONMENTS:
-        raise UserError(f"unknown environment {name!r}; there are: {', '.join(sorted(ENVIRONMENTS))}")
+        from susd.envs.own import make_own
+
+        return make_own(name, worlds, options)
     module, _, attribute = ENVIRONMENTS[name].partition(":")
     constructor = getattr(import_module(module), attribute)
     allowed = list(inspect.signature(constructor).parameters)

@@ -1,0 +1,71 @@
+"""From the name of an environment of one's own to the environment, of whichever of the three kinds it is."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import gymnasium
+
+from susd.envs.base import Environment, HostEnvironment
+from susd.envs.gymnasium import GymnasiumWorlds
+from susd.envs.source import Source, is_gymnasium
+from susd.errors import UserError
+
+ADAPTER = ("horizon", "parallel", "factors")  # options that are not the environment's own, where it is a Gymnasium one
+MEMBERS = {
+    "a functional environment": ("spec", "reset", "step", "observe", "render"),
+    "a host environment": ("spec", "worlds", "reset", "step", "render"),
+}
+
+
+def make_own(name: str, worlds: int | None, options: dict[str, Any]) -> Environment | HostEnvironment:
+    """A Gymnasium environment as a batch of worlds, or the functional or host environment that the factory gives."""
+    source, ours = _source(name, worlds, options)
+    thing = source.creator()()
+    if isinstance(thing, gymnasium.Env):
+        if worlds is not None:
+            ours["worlds"] = worlds
+        try:
+            return GymnasiumWorlds(source, thing, **ours)
+        finally:
+            thing.close()
+    if not isinstance(thing, (HostEnvironment, Environment)):
+        raise UserError(f"{name} gives {_described(thing)}, which is no environment: {_lacks(thing)}")
+    for option, value in ours.items():
+        what = "host" if isinstance(thing, HostEnvironment) else "functional"
+        raise UserError(
+            f"option {option!r} is {value!r}, but {name} is a {what} environment and has no parameter of that name; "
+            "its factors and horizon are in its spec"
+        )
+    return thing
+
+
+def _source(name: str, worlds: int | None, options: dict[str, Any]) -> tuple[Source, dict[str, Any]]:
+    """The options sorted into those of the environment and those of the adapter; the factory's own names come first."""
+    if is_gymnasium(name):
+        theirs, wild = set(options) - set(ADAPTER), True
+    else:
+        parameters = inspect.signature(Source(name, {}).factory()).parameters
+        theirs = set(parameters)
+        wild = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    arguments = {key: value for key, value in options.items() if key in theirs or (wild and key not in ADAPTER)}
+    ours = {key: value for key, value in options.items() if key not in arguments}
+    if unknown := [key for key in ours if key not in ADAPTER]:
+        allowed = sorted({*theirs, *ADAPTER} - {"worlds"})
+        raise UserError(f"{name} has no option {unknown[0]!r}; its options are: {', '.join(allowed)}")
+    if worlds is not None and not is_gymnasium(name) and "worlds" in theirs:
+        arguments["worlds"] = worlds
+    return Source(name, arguments), ours
+
+
+def _lacks(thing: object) -> str:
+    """What it would need to be one."""
+    missing = [
+        f"{kind} it lacks {', '.join(m for m in members if not hasattr(thing, m))}" for kind, members in MEMBERS.items()
+    ]
+    return f"it is no gymnasium.Env, for {', and for '.join(missing)}"
+
+
+def _described(thing: object) -> str:
+    return "None; does the factory return what it makes?" if thing is None else f"a {type(thing).__name__}"
