@@ -63,6 +63,14 @@ def parser() -> argparse.ArgumentParser:
     _add_config_flags(command)
     command.set_defaults(command=_train)
 
+    command = commands.add_parser("check", help="whether an environment keeps the contract, and what to improve")
+    command.add_argument("env", metavar="ENV", help=f"one of {choices()}")
+    command.add_argument("--steps", type=_whole, metavar="N", default=1000, help="random steps [1000]")
+    command.add_argument("--factors", default=argparse.SUPPRESS, metavar="NAME=0:6,..", help="factorization to check")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    _add_env_option(command)
+    command.set_defaults(command=_check)
+
     command = commands.add_parser(
         "methods", help="the methods, or how two of them differ", usage="susd methods [diff A B] [options]"
     )
@@ -185,15 +193,20 @@ def _number(text: str) -> float:
 _KINDS: dict[type, tuple[Callable[[str], Any], str]] = {int: (_whole, "N"), float: (_number, "X"), str: (str, "NAME")}
 
 
-def _add_config_flags(command: argparse.ArgumentParser) -> None:
-    group = command.add_argument_group("options of the run (default: the preset's)")
-    group.add_argument(
+def _add_env_option(where: argparse._ActionsContainer) -> None:
+    where.add_argument(
         "--env-option",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="option of the environment, e.g. layout=random, layout_seed=1, actions=five, start=0; may be repeated",
+        help="option of the environment, e.g. layout=random, start=0; of one of your own also its keyword arguments, "
+        "horizon=N and parallel=threads|processes|none; may be repeated",
     )
+
+
+def _add_config_flags(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("options of the run (default: the preset's)")
+    _add_env_option(group)
     for spec in dataclasses.fields(Config):
         if spec.name in _OWN_FLAGS:
             continue
@@ -273,6 +286,16 @@ def _train(options: argparse.Namespace) -> int:
     else:
         print(run)
     return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    check_name(options.env)
+    config = configure(options.env, **_changes(options))
+    from susd import check
+
+    result = check.check(config, options.steps)
+    print(json.dumps(result) if options.json else check.table(result))
+    return 0 if result["ok"] else 1
 
 
 def _methods(options: argparse.Namespace) -> int:
