@@ -12,6 +12,9 @@
     layouts_per_seed = 1                          # seed 0 in layout 1, seed 1 in layout 2, ..; default: all in all
     first_seed_layouts = ["random"]               # besides, for the first seed alone
 
+    [environments.workshop]
+    env = "my_env.py:make"                        # what it is, where the name is not that of an environment
+
     [methods.susd]
     [methods.metra-same-size]
     method = "metra"                              # the method, where the name is not one
@@ -34,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from susd.config import MAX_SEED, Config, configure
-from susd.envs import ENVIRONMENTS
+from susd.envs import check_name
 from susd.errors import UserError
 from susd.evaluation import DEFAULT_STEPS, EVALUATIONS
 from susd.methods.catalog import METHODS
@@ -45,7 +48,8 @@ from susd.transfer import DEFAULT_LAYOUTS, DownstreamConfig, preset_options
 SHIPPED = Path(__file__).parent / "suites"
 TOP = ("about", "seeds", "train", "evaluations", "downstream", "environments", "methods", "controls")
 KEYS = ("method", "environments", "seeds", "evaluations", "tasks", "layouts", "layouts_per_seed", "flat")
-WORLD = ("tasks", "layouts", "layouts_per_seed", "first_seed_layouts", "train", "downstream", "evaluations")
+WORLD = ("env", "tasks", "layouts", "layouts_per_seed", "first_seed_layouts", "train", "downstream", "evaluations")
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"  # of an environment or a method: it becomes a folder
 
 
 @dataclass(frozen=True)
@@ -145,8 +149,9 @@ def _jobs(declared: dict[str, Any]) -> list[Job]:
     worlds = _table(declared, "environments")
     for name, world in worlds.items():
         _known(f"environments.{name}", world, WORLD)
-        if name not in ENVIRONMENTS:
-            raise UserError(f"environment {name!r} is unknown; there are {', '.join(ENVIRONMENTS)}")
+        check_name(str(world.get("env", name)))
+        if not re.fullmatch(NAME, name):
+            raise UserError(f"environment {name!r}: a name has letters, digits and . _ + - only; say what it is with `env`")
     stages: list[list[Job]] = [[], [], []]
     for stage, table in ((0, "methods"), (2, "controls")):
         entries = _table(declared, table)
@@ -182,7 +187,7 @@ class _Run:
 
     def jobs(self) -> Iterator[Job]:
         """Training, evaluations and tasks."""
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", self.label):
+        if not re.fullmatch(NAME, self.label):
             raise UserError("a name has letters, digits and . _ + - only")
         options = {name: _for_env(value, self.env, name) for name, value in self.entry.items() if name not in KEYS}
         trained = None
@@ -191,13 +196,18 @@ class _Run:
             if method not in METHODS:
                 raise UserError(f"method {method!r} is unknown; there are {', '.join(METHODS)}")
             options = self._options("train") | options | {"method": method, "seed": self.seed}
-            trained = configure(self.env, **options)
+            trained = configure(self.source, **options)
             train = self._job("train", "train", trained.to_json(), trained)
             yield dataclasses.replace(train, pictured=self.index == 0)
             yield from self._evaluations(trained)
         elif options:
             raise UserError(f"it is flat and trains no run, so it has no {min(options)!r}")
         yield from self._tasks(trained)
+
+    @property
+    def source(self) -> str:
+        """The environment that is meant by its name in the file."""
+        return str(self.world.get("env", self.env))
 
     @property
     def seed(self) -> int:
@@ -222,20 +232,20 @@ class _Run:
     def _tasks(self, trained: Config | None) -> Iterator[Job]:
         options = self._options("downstream")
         _known("downstream", options, tuple(spec.name for spec in dataclasses.fields(DownstreamConfig)))
-        options = preset_options(options.get("preset", "quick"), self.env) | options
+        options = preset_options(options.get("preset", "quick"), self.source) | options
         options |= {"seed": self.seed, "flat": trained is None, "skill_seed": 0 if trained is None else self.seed}
         layouts = self._layouts()
         for task in _list(self.entry, "tasks") if "tasks" in self.entry else _list(self.world, "tasks"):
             full = full_name(str(task))
-            if TASKS[full].env != self.env:
-                raise UserError(f"task {task!r} is one of {TASKS[full].env}, not of {self.env}")
+            if TASKS[full].env != self.source:
+                raise UserError(f"task {task!r} is one of {TASKS[full].env}, not of {self.source}")
             for layout in layouts:
                 config = DownstreamConfig(**(options | {"task": full, "layout": layout})).to_json()
                 yield self._job(f"{full.partition('-')[2]}@{layout}", "downstream", config, trained)
 
     def _layouts(self) -> list[str]:
         """Those that this seed is tested in."""
-        declared = _list(self.entry, "layouts") or _list(self.world, "layouts") or [DEFAULT_LAYOUTS.get(self.env, "")]
+        declared = _list(self.entry, "layouts") or _list(self.world, "layouts") or [DEFAULT_LAYOUTS.get(self.source, "")]
         layouts = [str(layout) for layout in declared]
         count = self.entry.get("layouts_per_seed", self.world.get("layouts_per_seed", len(layouts)))
         if not isinstance(count, int) or not 1 <= count <= len(layouts):

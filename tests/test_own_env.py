@@ -1,0 +1,101 @@
+"""The page on one's own environment is a session that works: its files are written, its commands run, in small."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import TINY, Command
+
+PAGE = (Path(__file__).parent.parent / "docs" / "own-environment.md").read_text()
+FILES = dict(re.findall(r"<!-- file (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
+COMMANDS = [
+    line.removeprefix("susd ")
+    for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("susd ")
+]
+SMALL = (*TINY, "--epochs", "3")  # stands last, so it overrules what the page says
+CHANGES = {  # of the suite
+    "seeds = [0, 1]": "seeds = [0]",
+    "train = { epochs = 300 }": "train = { epochs = 3, episodes = 2, horizon = 10, replay = 2000, warmup = 60, hidden = 8, "
+    "phi_hidden = 8, density_hidden = 8, gradient_steps = 2, batch_size = 8 }",
+    "coverage = {}": "coverage = { steps = 200 }",
+    "density_hidden = 8, gradient_steps": "gradient_steps",
+}
+
+
+def shortened(command: str) -> list[str]:
+    words = shlex.split(command)
+    if words[0] == "train":
+        return [*words, *SMALL]
+    return [*words, "--steps", "200"] if words[-1] == "coverage" or words[0] == "check" else words
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory, child_environment: dict[str, str]) -> dict[str, Any]:
+    """The folder after the whole session, and what each command printed."""
+    folder = tmp_path_factory.mktemp("workshop")
+    for name, text in FILES.items():
+        if name == "my_suite.toml":
+            for old, new in CHANGES.items():
+                assert old in text
+                text = text.replace(old, new)
+        (folder / name).write_text(text)
+    susd = Command(folder, child_environment)
+    return {"folder": folder, **{command: susd(*shortened(command)).stdout for command in COMMANDS}}
+
+
+def test_the_page_has_the_whole_session() -> None:
+    assert list(FILES) == ["my_env.py", "my_suite.toml", "my_fast_env.py"]
+    assert [command.split()[0] for command in COMMANDS] == [
+        *("check", "train", "evaluate", "evaluate", "suite", "report", "check", "train")
+    ]
+
+
+def test_both_worlds_keep_the_contract(workshop: dict[str, Any]) -> None:
+    for command in (command for command in COMMANDS if command.startswith("check")):
+        assert workshop[command].endswith("The contract holds.\n")
+        assert "WARN" not in workshop[command]
+
+
+def test_runs_have_numbers_pictures_and_a_video(workshop: dict[str, Any]) -> None:
+    for run in ("workshop", "fast"):
+        folder = workshop["folder"] / "runs" / run
+        for name in ("trajectories.png", "coverage.png", "control.png", "learning_curves.png"):
+            assert (folder / "figures" / name).is_file(), name
+        assert (folder / "videos" / "skills.mp4").is_file()
+        control = json.loads((folder / "evaluation" / "control.json").read_text())
+        assert "box" in json.dumps(control)
+
+
+def test_the_report_has_the_environment(workshop: dict[str, Any]) -> None:
+    page = workshop["folder"] / workshop["report results/my_suite"].strip()
+    assert "workshop" in page.read_text()
+    facts = (workshop["folder"] / "results" / "my_suite" / "facts.jsonl").read_text().splitlines()
+    assert {json.loads(line)["environment"] for line in facts} == {"workshop"}
+
+
+def test_both_worlds_are_the_same(workshop: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    import jax
+
+    from susd.envs import make
+    from susd.envs.base import Environment, HostEnvironment
+
+    monkeypatch.chdir(workshop["folder"])
+    slow, fast = make("my_env.py:make", worlds=3), make("my_fast_env.py:FastWorkshop")
+    assert isinstance(slow, HostEnvironment)
+    assert isinstance(fast, Environment)
+    assert slow.spec.factorization == fast.spec.factorization
+    assert slow.spec.planes == fast.spec.planes
+    first = slow.reset(0)
+    state = jax.vmap(fast.reset)(jax.random.split(jax.random.key(0), 3))._replace(cart=first[:, 2:4])
+    step, observe, random = jax.jit(jax.vmap(fast.step)), jax.jit(jax.vmap(fast.observe)), np.random.default_rng(0)
+    for _ in range(50):
+        action = random.uniform(-1, 1, (3, 3)).astype(np.float32)
+        state = step(state, action, jax.random.split(jax.random.key(0), 3))
+        np.testing.assert_allclose(slow.step(action).obs, observe(state), atol=1e-4)
