@@ -119,7 +119,9 @@ def test_a_file_declares_jobs(tmp_path: Path) -> None:
     [
         ("[methods", "cannot read the suite"),
         ("seed = [0]", "the file has the unknown key 'seed'; it may have about, seeds"),
-        ("[methods.susd]\n[environments.mars]", "environment 'mars' is unknown; there are gunner"),
+        ("[methods.susd]\n[environments.mars]", "unknown environment 'mars'; there are: gunner"),
+        ("[methods.susd]\n[environments.mars]\nenv = 'no.py:make'", "there is no file 'no.py'"),
+        ("[methods.susd]\n[environments.'gymnasium:Ant-v5']", "say what it is with `env`"),
         ("[environments.gunner]\n[methods.best]", "methods.best: method 'best' is unknown; there are susd"),
         ("[environments.gunner]\n[methods.susd]\nepochs = 0", "methods.susd: --epochs is 0; it must be at least 1"),
         ("[environments.gunner]\n[methods.susd]\nepoch = 1", "methods.susd: option 'epoch' is unknown"),
