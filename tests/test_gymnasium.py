@@ -357,3 +357,24 @@ def test_a_run_in_a_file_of_ones_own(susd: Command, file: Path) -> None:
     (susd.folder / "ships.py").rename(susd.folder / "boats.py")
     told = susd("train", "--resume", "--run", run, "--epochs", 3, code=2).stderr
     assert f"there is no file 'ships.py': looked for {susd.folder / 'ships.py'}" in told
+
+
+def test_options_on_the_command_line_have_types() -> None:
+    from susd.cli import _changes, parser
+
+    given = ("life=3", "speed=0.5", "low=-2", "wet=true", "dry=false", "name=x", "text=null", "far=Infinity", "many=[1]")
+    words = [word for text in given for word in ("--env-option", text)]
+    values = _changes(parser().parse_args(["train", "gunner", *words]))["env_options"]
+    assert values == {
+        **{"life": 3, "speed": 0.5, "low": -2, "wet": True, "dry": False},
+        **{"name": "x", "text": "null", "far": "Infinity", "many": "[1]"},
+    }
+
+
+def test_folders_of_runs_have_plain_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from susd.config import configure
+    from susd.loop import free_folder
+
+    monkeypatch.chdir(tmp_path)
+    names = [free_folder(configure(env)).name for env in ("gymnasium:Reacher-v5", "a/b/my env.py:make", "gunner")]
+    assert names == ["Reacher-v5-susd-s0", "my_env-make-susd-s0", "gunner-susd-s0"]

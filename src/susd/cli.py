@@ -238,7 +238,7 @@ def _scalar(text: str) -> Any:
         value = json.loads(text)
     except ValueError:
         return text
-    return value if isinstance(value, (int, float)) and math.isfinite(value) else text
+    return value if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)) else text
 
 
 def _version_or_help(top: argparse.ArgumentParser) -> Any:
