@@ -194,3 +194,14 @@ def test_what_a_host_environment_cannot_do(changes: dict[str, Any], sentence: st
     with pytest.raises(UserError, match=sentence):
         train(small(**changes), run=tmp_path / "run", environment=Drift())
     assert not (tmp_path / "run").exists()
+
+
+def test_what_is_no_environment_is_told_what_it_lacks() -> None:
+    class Half:
+        worlds, spec = WORLDS, Drift.spec
+
+        def reset(self, seed: int) -> np.ndarray:
+            return np.zeros((WORLDS, 4))
+
+    with pytest.raises(UserError, match=r"Half is no environment: .*for a host environment it lacks step, render"):
+        Program.build(small(), Half())  # type: ignore[arg-type]

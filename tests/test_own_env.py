@@ -53,7 +53,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory, child_environment: dict[s
 def test_the_page_has_the_whole_session() -> None:
     assert list(FILES) == ["my_env.py", "my_suite.toml", "my_fast_env.py"]
     assert [command.split()[0] for command in COMMANDS] == [
-        *("check", "train", "evaluate", "evaluate", "suite", "report", "check", "train")
+        *("check", "train", "evaluate", "evaluate", "suite", "report", "check", "check", "check", "train")
     ]
 
 

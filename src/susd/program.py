@@ -16,7 +16,7 @@ from susd import replay
 from susd.build import build_env, build_learner
 from susd.collect import Policy, episodes, host_episodes
 from susd.config import Config
-from susd.envs.base import Environment, HostEnvironment
+from susd.envs.base import Environment, HostEnvironment, missing_members
 from susd.errors import UserError
 from susd.learner import Learner, LearnerState
 from susd.methods.base import Info
@@ -49,6 +49,8 @@ class Program:
     def build(cls, config: Config, env: Environment | HostEnvironment | None = None) -> Program:
         """From a config; `env` replaces the configured environment by an object of the caller's."""
         env = env or build_env(config)
+        if not isinstance(env, (Environment, HostEnvironment)):
+            raise UserError(f"{type(env).__name__} is no environment: {missing_members(env)}")
         if isinstance(env, HostEnvironment):
             if config.seeds > 1:
                 raise UserError(f"--seeds is {config.seeds}, but {env.spec.name} runs outside JAX; start one run per seed")

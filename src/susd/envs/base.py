@@ -116,3 +116,15 @@ class HostEnvironment(Protocol):
     def render(self, world: int = 0, size: int = 400) -> np.ndarray:
         """One world as it is now, as an RGB picture, uint8 [size, size, 3]; a UserError where there is none."""
         ...
+
+
+MEMBERS = {
+    "a functional environment": ("spec", "reset", "step", "observe", "render"),
+    "a host environment": ("spec", "worlds", "reset", "step", "render"),
+}
+
+
+def missing_members(thing: object) -> str:
+    """What an object would need to be an environment, in words."""
+    lacks = {kind: [name for name in members if not hasattr(thing, name)] for kind, members in MEMBERS.items()}
+    return "for " + ", and for ".join(f"{kind} it lacks {', '.join(names)}" for kind, names in lacks.items())

@@ -7,16 +7,12 @@ from typing import Any
 
 import gymnasium
 
-from susd.envs.base import Environment, HostEnvironment
+from susd.envs.base import Environment, HostEnvironment, missing_members
 from susd.envs.gymnasium import GymnasiumWorlds
 from susd.envs.source import Source, is_gymnasium
 from susd.errors import UserError
 
 ADAPTER = ("horizon", "parallel", "factors")  # options that are not the environment's own, where it is a Gymnasium one
-MEMBERS = {
-    "a functional environment": ("spec", "reset", "step", "observe", "render"),
-    "a host environment": ("spec", "worlds", "reset", "step", "render"),
-}
 
 
 def make_own(name: str, worlds: int | None, options: dict[str, Any]) -> Environment | HostEnvironment:
@@ -31,7 +27,8 @@ def make_own(name: str, worlds: int | None, options: dict[str, Any]) -> Environm
         finally:
             thing.close()
     if not isinstance(thing, (HostEnvironment, Environment)):
-        raise UserError(f"{name} gives {_described(thing)}, which is no environment: {_lacks(thing)}")
+        lacks = f"it is no gymnasium.Env, {missing_members(thing)}"
+        raise UserError(f"{name} gives {_described(thing)}, which is no environment: {lacks}")
     for option, value in ours.items():
         what = "host" if isinstance(thing, HostEnvironment) else "functional"
         raise UserError(
@@ -57,14 +54,6 @@ def _source(name: str, worlds: int | None, options: dict[str, Any]) -> tuple[Sou
     if worlds is not None and not is_gymnasium(name) and "worlds" in theirs:
         arguments["worlds"] = worlds
     return Source(name, arguments), ours
-
-
-def _lacks(thing: object) -> str:
-    """What it would need to be one."""
-    missing = [
-        f"{kind} it lacks {', '.join(m for m in members if not hasattr(thing, m))}" for kind, members in MEMBERS.items()
-    ]
-    return f"it is no gymnasium.Env, for {', and for '.join(missing)}"
 
 
 def _described(thing: object) -> str:
