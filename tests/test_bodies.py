@@ -115,7 +115,7 @@ def test_spec(kind: type[Body]) -> None:
     nq, nv, nu = SIZES[kind.name]
     assert (env.worlds, env.spec.obs_size, env.spec.action_size, env.spec.horizon) == (2, nq + nv, nu, 200)
     assert env.spec.factorization.names == ("state",)
-    assert env.spec.planes == (Plane("body", 0, 1 if kind is Ant else 0, -25.0, 25.0),)
+    assert env.spec.planes == (Plane("body", 0, 1 if kind is Ant else 0, -25.0, 25.0, open=True),)
     obs = env.reset(0)
     np.testing.assert_allclose(env.spec.raw(obs), np.concatenate([env.physics.qpos, env.physics.qvel], 1), atol=1e-5)
     np.testing.assert_array_equal(env.places, env.physics.qpos[:, : 2 if kind is Ant else 1])
