@@ -215,7 +215,8 @@ def test_make_targets_of_the_pages_exist() -> None:
 
 def test_commands_of_the_pages_are_understood() -> None:
     from susd.build import build_env, build_learner
-    from susd.cli import _changes, _train, parser
+    from susd.cli import parser
+    from susd.commands import given, run_train
     from susd.config import configure
 
     lines = [
@@ -229,8 +230,8 @@ def test_commands_of_the_pages_are_understood() -> None:
     for line in lines:
         options = parser().parse_args(line.split()[1:])  # a mistake raises SystemExit
         own = ".py:" in (getattr(options, "env", None) or "")  # a file that only the reader has, see test_own_env.py
-        if options.command is _train and not options.resume and not own:
-            config = configure(options.env, **_changes(options))
+        if options.command is run_train and not options.resume and not own:
+            config = configure(options.env, **given(options))
             build_learner(config, build_env(config).spec)
 
 

@@ -360,11 +360,12 @@ def test_a_run_in_a_file_of_ones_own(susd: Command, file: Path) -> None:
 
 
 def test_options_on_the_command_line_have_types() -> None:
-    from susd.cli import _changes, parser
+    from susd.cli import parser
+    from susd.commands import given
 
-    given = ("life=3", "speed=0.5", "low=-2", "wet=true", "dry=false", "name=x", "text=null", "far=Infinity", "many=[1]")
-    words = [word for text in given for word in ("--env-option", text)]
-    values = _changes(parser().parse_args(["train", "gunner", *words]))["env_options"]
+    typed = ("life=3", "speed=0.5", "low=-2", "wet=true", "dry=false", "name=x", "text=null", "far=Infinity", "many=[1]")
+    words = [word for text in typed for word in ("--env-option", text)]
+    values = given(parser().parse_args(["train", "gunner", *words]))["env_options"]
     assert values == {
         **{"life": 3, "speed": 0.5, "low": -2, "wet": True, "dry": False},
         **{"name": "x", "text": "null", "far": "Infinity", "many": "[1]"},
