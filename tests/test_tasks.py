@@ -55,6 +55,7 @@ def test_names_and_bounds() -> None:
         "multi_particle-fp-medium": 50,
         "multi_particle-fp-hard": 80,
         "multi_particle-fp-difficult": 100,
+        **{f"kitchen-{task}": 50 for task in ("bip", "mip", "pos", "pot")},
     }
     assert full_name("seq-easy") == "multi_particle-seq-easy"
     assert make_task("lim") == make_task("gunner-lim", start="centre")

@@ -128,7 +128,7 @@ def courses(
 
     Equal keys mean equal starts, whatever the skills. With a functional environment this can be compiled.
     """
-    if isinstance(env, Environment):
+    if not isinstance(env, HostEnvironment):
         return rollout(env, policy, skills, steps, key)[1]
     count, found = len(skills), []
     for turn, first in enumerate(range(0, count, env.worlds)):

@@ -101,12 +101,11 @@ class Trial:
     def references(self) -> Result:
         """The bound and the scores of doing nothing and of a scripted expert, if there is one, on the test episodes."""
         task = self.hierarchy.task
-        if isinstance(self.hierarchy, HostHierarchy):
-            ones = jnp.ones(task.horizon)  # what a step pays at most
-            measured = {"bound": returns(ones), "do_nothing": returns(self.hierarchy.nothing(self.tests))}
-            return {name: {kind: float(x.mean()) for kind, x in of.items()} for name, of in measured.items()}
         most = jnp.asarray(np.repeat(ceiling(task), DECISION), jnp.float32)
         scores: Result = {"bound": {kind: float(value) for kind, value in returns(most).items()}}
+        if isinstance(self.hierarchy, HostHierarchy):
+            idle = returns(self.hierarchy.nothing(self.tests))
+            return scores | {"do_nothing": {kind: float(values.mean()) for kind, values in idle.items()}}
         script = expert(task)
 
         def run(share: jax.Array, start: Any, tests: jax.Array) -> dict[str, jax.Array]:

@@ -61,10 +61,10 @@ def control_matrix(
         balanced = jnp.matmul(membership, share) / jnp.maximum(jnp.matmul(membership, varies), 1.0)
         return factor / jnp.maximum(factor_scale, 1e-5), balanced
 
-    if isinstance(env, Environment):
-        matrix, balanced = jax.lax.map(row, jnp.arange(skills.parts))
-    else:
+    if isinstance(env, HostEnvironment):
         matrix, balanced = map(jnp.stack, zip(*(row(jnp.asarray(part)) for part in range(skills.parts)), strict=True))
+    else:
+        matrix, balanced = jax.lax.map(row, jnp.arange(skills.parts))
     return Control(matrix, balanced, factor_scale)
 
 

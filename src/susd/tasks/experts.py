@@ -13,7 +13,7 @@ import numpy as np
 from susd.envs.gunner import AMMO, RANGE, SIDE, ZONES
 from susd.envs.multi_particle import ParticleState
 from susd.errors import UserError
-from susd.tasks.base import DECISION, Task
+from susd.tasks.base import DECISION, HostTask, Task
 from susd.tasks.gunner import PHASE, GunnerTask, GunnerTaskState
 from susd.tasks.particle import WINDOW, FoodPoison, Sequential
 
@@ -36,9 +36,11 @@ def expert(task: Task) -> Expert:
     raise UserError(f"task {task.name!r} has no scripted expert")
 
 
-def ceiling(task: Task) -> np.ndarray:
+def ceiling(task: Task | HostTask) -> np.ndarray:
     """[decisions] the most that each decision can pay; their sum is the task's bound."""
     best = np.ones(task.horizon // DECISION)
+    if isinstance(task, HostTask):  # all of them pay alike in every step
+        return task.bound / len(best) * best
     if isinstance(task, GunnerTask):
         return 2.0 * best
     if isinstance(task, FoodPoison):
