@@ -237,6 +237,23 @@ def completions() -> str:
     return markdown(("method", "", *(f"`{name}`" for name in names)), rows)
 
 
+def kitchen_tasks() -> str:
+    """Tasks that were learned over the skills of each method in the Kitchen."""
+    told = {
+        (r.subject, r.label): r.paper for r in parity.paper() if (r.environment, r.quantity) == ("kitchen", "downstream")
+    }
+    rows = []
+    for run in load("kitchen"):
+        for task in run.get("downstream", []):
+            curve = task["curve"]["discounted"][0]
+            numbers = (task["last_quarter"]["discounted"][0], max(curve), task["bound"]["discounted"])
+            method = scores.name_of(run["config"]["method"])
+            paper = told.get((task["task"].partition("-")[2], run["config"]["method"]), "-")
+            steps = f"{task['env_steps']:,}"
+            rows.append((method, f"`{task['task']}`", steps, *(f"{number:.1f}" for number in numbers), paper))
+    return markdown(("skills of", "task", "steps", "last quarter", "best evaluation", "bound", "paper, 2.5 M steps"), rows)
+
+
 def ant() -> str:
     """Ant: cells of a square metre, how far the skills go, and the zero-shot rewards."""
     rows = []
@@ -281,6 +298,7 @@ TABLES = {
     "kitchen_moved": moved,
     "kitchen_control": kitchen_control,
     "kitchen_completions": completions,
+    "kitchen_tasks": kitchen_tasks,
     "ant": ant,
     "quick": quick,
     "coverage": coverage,
