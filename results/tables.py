@@ -248,9 +248,9 @@ def kitchen_tasks() -> str:
             curve = task["curve"]["discounted"][0]
             numbers = (task["last_quarter"]["discounted"][0], max(curve), task["bound"]["discounted"])
             method = scores.name_of(run["config"]["method"])
-            paper = told.get((task["task"].partition("-")[2], run["config"]["method"]), "-")
+            theirs = told.get((task["task"].partition("-")[2], run["config"]["method"]), "-")
             steps = f"{task['env_steps']:,}"
-            rows.append((method, f"`{task['task']}`", steps, *(f"{number:.1f}" for number in numbers), paper))
+            rows.append((method, f"`{task['task']}`", steps, *(f"{number:.1f}" for number in numbers), theirs))
     return markdown(("skills of", "task", "steps", "last quarter", "best evaluation", "bound", "paper, 2.5 M steps"), rows)
 
 
