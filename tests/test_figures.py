@@ -231,3 +231,17 @@ def test_skill_titles() -> None:
     assert video.skill_titles(["a", "b"], two[:, :1]) == ["z 0°", "z 180°"]
     assert video.skill_titles(["a"] * 10, np.ones((2, 10, 2))) == ["skill 1", "skill 2"]
     assert video.skill_titles(["a", "b"], np.ones((1, 2, 3))) == ["skill 1"]
+
+
+def test_a_line_is_drawn_over_time_and_in_raw_units(tmp_path: Path) -> None:
+    from susd.envs.base import EnvSpec, Plane, Scaling
+    from susd.factors import Factorization
+
+    factors = Factorization.from_mapping({"all": [0]}, 1)
+    line = Plane("body", 0, 0, -25.0, 25.0, open=True)
+    spec = EnvSpec("line", 1, 1, 10, factors, (line,), {}, scaling=Scaling((0.0,), (100.0,)))
+    obs = np.linspace(0, 1, 11)[:, None, None] * np.array([[-1.0], [1.0]])
+    path = figures.trajectories(tmp_path / "line.png", spec, obs, np.ones((2, 1, 2)))
+    grid = np.diag(np.arange(50))[None]
+    assert path.stat().st_size > 5_000
+    assert figures.coverage_map(tmp_path / "cells.png", spec, {"trained": grid}).stat().st_size > 5_000
