@@ -22,10 +22,12 @@ SUBSTEPS = 5  # physics steps of 10 ms per action: 20 Hz
 DISCOVERY = 200  # control steps of an episode
 NOISE = 0.1  # of a reset: the half width of the positions' box, the standard deviation of velocities
 REACH = 25.0  # metres: how far from the start coverage is counted, in cells of one metre
+FLOOR = 500.0  # metres: half the side of the floor that is drawn; the one that carries has no end
+EXTENT = 8.0  # metres: what shadows are sized for, whatever the size of the floor
 
 
 def model_of(file: str, looks: bool = False) -> Any:
-    """A model that comes with Gymnasium, by the name of its file; `looks` calms the floor, a mirror of hard squares."""
+    """A model that comes with Gymnasium, by the name of its file; `looks` prepares it for pictures."""
     import mujoco
 
     text = (files("gymnasium") / "envs" / "mujoco" / "assets" / file).read_text()
@@ -33,10 +35,22 @@ def model_of(file: str, looks: bool = False) -> Any:
         warnings.simplefilter("ignore", UserWarning)
         spec = mujoco.MjSpec.from_string(text)
         if looks:
-            spec.texture("texplane").rgb1, spec.texture("texplane").rgb2 = [0.44, 0.47, 0.52], [0.54, 0.57, 0.62]
-            spec.material("MatPlane").reflectance = 0.0
-            spec.visual.headlight.ambient = [0.25, 0.25, 0.25]
+            _dress(spec)
         return spec.compile()
+
+
+def _dress(spec: Any) -> None:
+    """A calm floor, originally a mirror of hard squares, that does not end where a fast body leaves it; and its shadow."""
+    import mujoco
+
+    squares, ground, lamp = spec.texture("texplane"), spec.material("MatPlane"), spec.lights[0]
+    squares.rgb1, squares.rgb2 = [0.44, 0.47, 0.52], [0.54, 0.57, 0.62]
+    ground.reflectance, ground.texuniform, ground.texrepeat = 0.0, True, [1.0, 1.0]
+    spec.geom("floor").size[:2] = FLOOR
+    spec.stat.extent = EXTENT
+    spec.visual.headlight.ambient = [0.25, 0.25, 0.25]
+    # Far from a lamp that stands still, a body would throw splinters of a shadow.
+    lamp.mode, lamp.pos = mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM, [0.0, 0.0, 6.0]
 
 
 @cache
