@@ -1,7 +1,8 @@
 """A hook of mkdocs: fills the tables of options and the help texts from the code, so that they cannot drift.
 
 `<!-- options -->` becomes the tables of all options, `<!-- methods -->` the table of the methods, `<!-- defaults -->` that
-of their presets, and `<!-- help train -->` the help text of `susd train`.
+of their presets, `<!-- help train -->` the help text of `susd train`, and `<!-- video NAME -->` plays
+results/videos/NAME.mp4.
 """
 
 import contextlib
@@ -9,8 +10,11 @@ import dataclasses
 import io
 import os
 import re
+from pathlib import Path
 from typing import Any
 from unittest import mock
+
+from mkdocs.structure.files import File, Files
 
 from susd.cli import parser
 from susd.config import PRESETS, Config, configure
@@ -25,13 +29,22 @@ HEADINGS = {  # the option that begins a group -> the group's heading
     "learning_rate": "Optimisation and SAC",
     "eval_every": "Measuring and saving",
 }
+VIDEOS = Path(__file__).parent.parent / "results" / "videos"
 COLUMNS = ("option", "`paper`", "`quick`", "meaning")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Called by mkdocs with all files of the site; the videos are among the results."""
+    for path in sorted(VIDEOS.glob("*.mp4")):
+        files.append(File.generated(config, f"videos/{path.name}", abs_src_path=str(path)))
+    return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs with the text of every page."""
     tables = {"options": options, "methods": methods, "defaults": defaults}
     markdown = re.sub(rf"<!-- ({'|'.join(tables)}) -->", lambda found: tables[found[1]](), markdown)
+    markdown = re.sub(r"<!-- video ([\w-]+) -->", lambda found: video(found[1]), markdown)
     return re.sub(r"<!-- help ?([\w-]*) -->", lambda found: help_text(found[1]), markdown)
 
 
@@ -97,6 +110,13 @@ def help_text(command: str) -> str:
     text, shared, _ = output.getvalue().partition("options of the run")
     more = "options of the run: see the page on presets and options\n" if shared else ""
     return f"```text\n{text}{more}```"
+
+
+def video(name: str) -> str:
+    """A player, for pages at the top of the site."""
+    if not (VIDEOS / f"{name}.mp4").is_file():
+        raise FileNotFoundError(f"no video {VIDEOS / name}.mp4")
+    return f'<video controls loop muted playsinline preload="metadata" width="100%" src="videos/{name}.mp4"></video>'
 
 
 def _value(name: str, preset: str) -> str:
