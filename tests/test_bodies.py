@@ -1,6 +1,9 @@
 """Ant and HalfCheetah move as Gymnasium's do, start where they should, and say in which units they speak."""
 
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from susd.envs import make
 from susd.envs.base import HostEnvironment, Plane
 from susd.envs.mujoco.bodies import Ant, Body, HalfCheetah, scalings
 from susd.errors import UserError
+from susd.evaluation.coverage import visited_cells
 
 BODIES: list[type[Body]] = [Ant, HalfCheetah]
 SIZES = {"ant": (15, 14, 8), "half_cheetah": (9, 9, 6)}
@@ -210,7 +214,73 @@ def test_wrong_actions_and_seeds_are_named() -> None:
     with pytest.raises(UserError, match="option 'seed' cannot be -1"):
         env.reset(-1)
     env.reset(0)
-    with pytest.raises(UserError, match=r"actions must be finite numbers \[1, 6\], not \[6\]"):
+    with pytest.raises(UserError, match=r"the actions have the shape \(6,\); it must be \(1, 6\)"):
         env.step(np.zeros(6))
-    with pytest.raises(UserError, match="actions must be finite numbers"):
+    with pytest.raises(UserError, match="action 0 of world 0 is nan; it must be a finite number"):
         env.step(np.full((1, 6), np.nan))
+    for ids in ([1], [0, 0], [0.0]):
+        with pytest.raises(UserError, match=r"cannot restart the worlds .*; allowed: different numbers from 0 to 0"):
+            env.restart(np.array(ids), [0] * len(ids))
+    for world in (True, 0.0):
+        with pytest.raises(UserError, match="there is no world"):
+            env.render(world)  # type: ignore[arg-type]
+
+
+def test_what_a_step_gives_are_arrays_of_their_own() -> None:
+    env = Ant(worlds=2)
+    env.reset(0)
+    step = env.step(np.zeros((2, 8)))
+    reached = step.next_obs.copy()
+    step.obs[:] = env.restart(np.arange(2), [1, 2])
+    step.terminated[:] = True
+    np.testing.assert_array_equal(step.next_obs, reached)
+    assert not step.truncated.any()
+
+
+def test_no_cell_is_counted_beyond_the_box_of_an_open_plane() -> None:
+    spec = HalfCheetah(worlds=1).spec
+    assert spec.scaling is not None
+    raw = np.zeros((4, 1, 18), np.float32)
+    raw[:, 0, 0] = [-24.5, 0.5, 60.0, -400.0]
+    assert int(visited_cells(spec, spec.scaling.normalise(raw))[0]) == 2
+
+
+WITHOUT = """
+import ctypes, os
+loads = ctypes.CDLL
+def missing(name, *rest, **more):
+    if name and "EGL" in str(name):
+        raise OSError(name)
+    return loads(name, *rest, **more)
+ctypes.CDLL = missing
+"""
+DRAW = """
+from susd.envs import make
+from susd.errors import UserError
+env = make("half_cheetah", worlds=1)
+env.reset(0)
+for _ in range(2):
+    try:
+        env.render()
+    except UserError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "gl", "count", "sentence"),
+    [
+        (WITHOUT, "", 2, "pictures of the half cheetah need OpenGL, which does not start here"),
+        (WITHOUT, "egl", 2, "pictures of the half cheetah need OpenGL, which does not start here"),
+        ("", "disabled", 2, "pictures of the half cheetah need OpenGL, which does not start here"),
+        ("", "glfw", 2, "pictures of the half cheetah need OpenGL, which does not start here"),
+        ("", "foo", 0, "the environment variable MUJOCO_GL is 'foo'; allowed: egl, osmesa, glfw, disabled"),
+    ],
+)
+def test_bodies_move_where_nothing_can_be_drawn(before: str, gl: str, count: int, sentence: str) -> None:
+    kept = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    command = [sys.executable, "-c", before + DRAW]
+    child = subprocess.run(command, env=kept | {"MUJOCO_GL": gl}, capture_output=True, text=True, timeout=120)
+    assert child.returncode == (0 if count else 1), child.stderr
+    assert child.stdout.count(sentence) == count
+    assert sentence in (child.stdout if count else child.stderr)

@@ -325,8 +325,10 @@ def test_wrong_options_are_named(options: dict[str, Any], sentence: str) -> None
 
 def test_wrong_actions_and_tasks_are_named() -> None:
     env = kitchen(1)
+    with pytest.raises(UserError, match="the kitchen has no state yet; call reset first"):
+        env.step(np.zeros((1, 4)))
     env.reset(0)
-    with pytest.raises(UserError, match=r"actions must be finite numbers \[1, 4\], not \[4\]"):
+    with pytest.raises(UserError, match=r"the actions have the shape \(4,\); it must be \(1, 4\)"):
         env.step(np.zeros(4))
     env.step(np.zeros((1, 4)))
     assert make_task("kitchen-pot", env).score().tolist() == [0.0]

@@ -43,9 +43,12 @@ def all_cells(spec: EnvSpec) -> np.ndarray:
 
 def grid(spec: EnvSpec, obs: jax.Array) -> jax.Array:
     """Visits per cell, [P, BINS, BINS] (first axis of a grid is x; a line visits its diagonal)."""
-    cells = jnp.clip((positions(spec, obs) * BINS).astype(jnp.int32), 0, BINS - 1).reshape(len(spec.planes), -1, 2)
+    places = positions(spec, obs).reshape(len(spec.planes), -1, 2)
+    cells = jnp.clip((places * BINS).astype(jnp.int32), 0, BINS - 1)
     flat = cells[..., 0] * BINS + cells[..., 1]
-    counts = jax.vmap(lambda c: jnp.zeros(BINS * BINS, jnp.int32).at[c].add(1))(flat)
+    walled = np.array([[not plane.open] for plane in spec.planes])
+    counted = walled | ((places >= 0) & (places < 1)).all(axis=-1)  # what is beyond the box of an open plane is in no cell
+    counts = jax.vmap(lambda c, n: jnp.zeros(BINS * BINS, jnp.int32).at[c].add(n))(flat, counted.astype(jnp.int32))
     return counts.reshape(-1, BINS, BINS)
 
 

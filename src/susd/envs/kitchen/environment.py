@@ -25,6 +25,7 @@ from susd.envs.kitchen.observation import (
 )
 from susd.envs.kitchen.starts import draw
 from susd.envs.mujoco import physics
+from susd.envs.mujoco.camera import check_world
 from susd.envs.options import FactorOption, factorization, one_of, positive_number, switch, whole_number
 from susd.errors import UserError
 
@@ -87,6 +88,7 @@ class Kitchen:
         self._status = np.zeros((self._worlds, 2))
         self._flags = np.zeros((self._worlds, 3), bool)  # butter in pot, meatball in pot, pot on stove
         self._raw = np.zeros((self._worlds, SIZE))
+        self._started = False  # before that the arm is stretched out in a singular pose, which cannot be controlled
         self._renderer: Any = None
         self.facts: Facts | None = None  # of the last step
 
@@ -113,7 +115,7 @@ class Kitchen:
 
     def reset(self, seed: int) -> np.ndarray:
         """Start all worlds anew, as a function of the seed alone; [W, 142] observations."""
-        self.facts = None
+        self.facts, self._started = None, True
         ids = np.arange(self._worlds)
         starts = [draw(whole_number("seed", seed), world) for world in ids.tolist()]
         self._fixtures[:] = np.stack([start.fixtures for start in starts])
@@ -130,13 +132,13 @@ class Kitchen:
         self.advance(actions)
         reached = self._observation()
         never = np.zeros(self._worlds, bool)
-        return HostStep(reached, reached, never, never)
+        return HostStep(reached, reached.copy(), never, never.copy())
 
     def advance(self, actions: np.ndarray) -> None:
         """The physics of one control step."""
-        wanted = np.array(actions, np.float64)
-        if wanted.shape != (self._worlds, 4) or not np.isfinite(wanted).all():
-            raise UserError(f"actions must be finite numbers [{self._worlds}, 4], not {list(wanted.shape)}")
+        wanted = physics.checked_actions(actions, (self._worlds, 4))
+        if not self._started:
+            raise UserError("the kitchen has no state yet; call reset first")
         world, now = self.physics, self.physics.derived
         held = self._raw[:, GRIP : GRIP + 3]  # the original clips by a position that is 2 ms old
         move = np.clip(np.clip(wanted[:, :3], (LOW - held) / REACH, (HIGH - held) / REACH), -1.0, 1.0)
@@ -179,6 +181,7 @@ class Kitchen:
 
         `held` is the old position of the gripper that clips the next action, `flags` the three contacts of the step before.
         """
+        self.facts, self._started = None, True
         ids = np.arange(self._worlds)
         self._fixtures[:] = fixtures + np.array([0.0, 0.0, TABLE])
         self._grip = np.array(grip, np.float64)
@@ -196,8 +199,7 @@ class Kitchen:
         """One world as an RGB picture, uint8 [size, size, 3]; needs a GL, for example MUJOCO_GL=egl without a screen."""
         from susd.envs.kitchen.picture import Camera
 
-        if world not in range(self._worlds):
-            raise UserError(f"there is no world {world!r}; allowed: 0 to {self._worlds - 1}")
+        check_world(world, self._worlds)
         if self._renderer is None or self._renderer.size != size:
             self._renderer = Camera(size)
         picture: np.ndarray = self._renderer.take(self.physics.qpos[world], self._fixtures[world])

@@ -13,7 +13,7 @@ import numpy as np
 
 from susd.envs.base import EnvSpec, HostStep, Plane, Scaling
 from susd.envs.mujoco import physics
-from susd.envs.mujoco.camera import Camera, following
+from susd.envs.mujoco.camera import Camera, check_world, following
 from susd.envs.options import FactorOption, factorization, one_of, positive_number, whole_number
 from susd.errors import UserError
 from susd.factors import Factorization
@@ -117,7 +117,11 @@ class Body:
         The observations [len(ids), S] of those worlds. `reset` is this for all of them with one seed, so a world that is
         restarted with the seed of a reset starts as it did then.
         """
-        world = self.physics
+        world, ids = self.physics, np.asarray(ids)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(set(ids.tolist()) & set(range(self._worlds))) < len(ids):
+            raise UserError(
+                f"cannot restart the worlds {ids.tolist()}; allowed: different numbers from 0 to {self._worlds - 1}"
+            )
         model = world.model
         world.reset(np.sort(ids))
         for index, seed in zip(ids.tolist(), seeds, strict=True):
@@ -131,21 +135,16 @@ class Body:
 
     def step(self, actions: np.ndarray) -> HostStep:
         """One control step of every world: a torque for each joint in [-1, 1], held for 50 ms."""
-        wanted = np.asarray(actions, np.float64)
-        if wanted.shape != (self._worlds, len(self._middle)) or not np.isfinite(wanted).all():
-            raise UserError(
-                f"actions must be finite numbers [{self._worlds}, {len(self._middle)}], not {list(wanted.shape)}"
-            )
+        wanted = physics.checked_actions(actions, (self._worlds, len(self._middle)))
         self.physics.ctrl[:] = self._middle + self._half * wanted  # the simulator cuts off what is outside the range
         self.physics.step(SUBSTEPS)
         reached = self._observation()
         never = np.zeros(self._worlds, bool)
-        return HostStep(reached, reached, never, never)
+        return HostStep(reached, reached.copy(), never, never.copy())
 
     def render(self, world: int = 0, size: int = 400) -> np.ndarray:
         """One world as an RGB picture, uint8 [size, size, 3]; needs a GL, for example MUJOCO_GL=egl without a screen."""
-        if world not in range(self._worlds):
-            raise UserError(f"there is no world {world!r}; allowed: 0 to {self._worlds - 1}")
+        check_world(world, self._worlds)
         if self._renderer is None or self._renderer.size != size:
             self._renderer = Camera(self.name.replace("_", " "), model_of(self.file, looks=True), size)
         return self._renderer.take(self.physics.qpos[world], following(self.physics.model, "torso", *self.view))

@@ -9,6 +9,7 @@ import numpy as np
 from susd.errors import UserError
 
 SIZES = (16, 1280)
+_failures: list[str] = []  # of OpenGL; it is not tried again, because a second try can end the program
 
 
 class Camera:
@@ -18,8 +19,10 @@ class Camera:
         import mujoco
 
         low, high = SIZES
-        if not low <= size <= high:
+        if not isinstance(size, int) or not low <= size <= high:
             raise UserError(f"a picture cannot be {size!r} pixels wide; allowed: {low} to {high}")
+        if _failures:
+            raise UserError(f"pictures of the {what} need {_failures[0]}")
         self.size = size
         self.model = model
         self._mujoco: Any = mujoco
@@ -29,10 +32,11 @@ class Camera:
         try:
             self._renderer = mujoco.Renderer(model, size, size)
         except Exception as error:  # the kind depends on the GL that is missing
-            raise UserError(
-                f"pictures of the {what} need OpenGL, which does not start here ({error}); without a screen, set "
-                "MUJOCO_GL=egl before Python starts and install Mesa (for example apt install libegl1 libgl1-mesa-dri)"
-            ) from None
+            _failures.append(
+                f"OpenGL, which does not start here ({error}); without a screen, set MUJOCO_GL=egl before Python starts "
+                "and install Mesa (for example apt install libegl1 libgl1-mesa-dri)"
+            )
+            raise UserError(f"pictures of the {what} need {_failures[0]}") from None
 
     def take(self, qpos: np.ndarray, view: Any) -> np.ndarray:
         """One state: uint8 [size, size, 3], from a camera of the model by name or from one made by `following`."""
@@ -51,3 +55,9 @@ def following(model: Any, body: str, distance: float, azimuth: float, elevation:
     camera.trackbodyid = model.body(body).id
     camera.distance, camera.azimuth, camera.elevation = distance, azimuth, elevation
     return camera
+
+
+def check_world(world: int, worlds: int) -> None:
+    """Refuse the number of a world that is not there."""
+    if isinstance(world, bool) or not isinstance(world, int) or not 0 <= world < worlds:
+        raise UserError(f"there is no world {world!r}; allowed: 0 to {worlds - 1}")

@@ -115,6 +115,17 @@ class PlainPhysics:
             array[world] = getattr(self._data[world], name)
 
 
+def checked_actions(actions: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """Actions [W, A] as a copy in double precision; a wrong shape, or a number that is not finite, is refused."""
+    wanted = np.array(actions, np.float64)
+    if wanted.shape != shape:
+        raise UserError(f"the actions have the shape {wanted.shape}; it must be {shape}")
+    if not np.isfinite(wanted).all():
+        world, index = np.argwhere(~np.isfinite(wanted))[0]
+        raise UserError(f"action {index} of world {world} is {wanted[world, index]}; it must be a finite number")
+    return wanted
+
+
 def start(model: Any, worlds: int, engine: str, threads: int, derived: Sequence[str] = ()) -> Physics:
     """The physics of an engine by name; `auto` prefers the batch. `derived` names what is read besides the state."""
     if engine in ("auto", "batch"):
