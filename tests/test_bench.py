@@ -146,6 +146,11 @@ def test_bench_env() -> None:
     check_facts(result, tiny("multi_particle"))
 
 
+@pytest.mark.parametrize(("given", "worlds"), [(None, 4), (3, 3)])
+def test_bench_env_outside_jax(given: int | None, worlds: int) -> None:
+    assert bench.run("env", configure("half_cheetah", episodes=4), 0.05, given)["worlds"] == worlds
+
+
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_bench_epoch(seeds: int) -> None:
     config = tiny(seeds=seeds)
@@ -228,6 +233,7 @@ def test_doctor_names_problems_and_remedies(cache: Path) -> None:
         "cache_writable": True,
         "cache_folder": "/cache",
         "ffmpeg": "/ffmpeg",
+        "mujoco_picture": "",
         "usable_cpus": 2,
         "cpus": 2,
         "bf16_speedup": 0.6,
@@ -237,6 +243,7 @@ def test_doctor_names_problems_and_remedies(cache: Path) -> None:
         "lower --replay": {"state_bytes": 2**31},
         "set SUSD_CACHE_DIR": {"cache_writable": False},
         "pip install imageio-ffmpeg": {"ffmpeg": None},
+        "no videos of MuJoCo's worlds: pictures need OpenGL": {"mujoco_picture": "pictures need OpenGL"},
         "1 of 2 CPUs": {"usable_cpus": 1},
         "--precision float32": {"config": {"precision": "bfloat16"}},
     }

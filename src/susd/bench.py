@@ -6,6 +6,7 @@ the machine disturbs both alike.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import resource
 import statistics
@@ -32,17 +33,18 @@ from susd.program import Program, TrainState, subkey
 from susd.progress import short
 from susd.runlog import describe_machine
 
+WORLDS = 1024  # of a functional environment
 MATMUL = 2048  # large enough that a machine's rate no longer grows with it
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
-def run(what: str, config: Config, seconds: float, worlds: int) -> dict[str, Any]:
+def run(what: str, config: Config, seconds: float, worlds: int | None = None) -> dict[str, Any]:
     """Measure `env`, `update` or `epoch` for about `seconds` after compiling; the result is plain JSON."""
     if what not in _BENCHES:
         raise UserError(f"there is no benchmark {what!r}; choose one of {', '.join(_BENCHES)}")
     if not (seconds > 0 and math.isfinite(seconds)):
         raise UserError(f"--seconds is {seconds:g}; it must be more than 0")
-    if worlds < 1:
+    if worlds is not None and worlds < 1:
         raise UserError(f"--worlds is {worlds}; it must be at least 1")
     numbers = _BENCHES[what](config, seconds, worlds)
     meta = describe_machine(config.to_json(), "")
@@ -50,11 +52,12 @@ def run(what: str, config: Config, seconds: float, worlds: int) -> dict[str, Any
     return {"bench": what, "config": config.to_json(), **meta, **numbers, "peak_resident_bytes": peak_memory()}
 
 
-def bench_env(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
+def bench_env(config: Config, seconds: float, worlds: int | None = None) -> dict[str, Any]:
     """Steps per second of many worlds under uniformly random actions, all steps in one scan, observations included."""
-    env, steps = build_env(config), 100
+    env, steps = build_env(config if worlds is None else dataclasses.replace(config, episodes=worlds)), 100
     if not isinstance(env, Environment):
         return _bench_host(env, seconds, config.seed)
+    worlds = worlds or WORLDS
     with _stopwatch() as compile_seconds:
         start, advance = _random_walk(env, worlds, steps)
         state = start(jax.random.key(config.seed))
@@ -75,7 +78,7 @@ def bench_env(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
 
 
 def _bench_host(env: HostEnvironment, seconds: float, seed: int) -> dict[str, Any]:
-    """The same of a host environment: whole episodes, resets included, in as many worlds as a run has."""
+    """The same of a host environment: whole episodes, resets included, by default in as many worlds as a run has."""
     random, shape = np.random.default_rng(seed), (env.worlds, env.spec.action_size)
 
     def once() -> None:
@@ -108,10 +111,9 @@ class _Updates:
     compile_seconds: float
 
 
-def _updates(config: Config) -> _Updates:
-    """Compile the updates of a config's learner on replayed batches of its untrained policy."""
-    program = Program.build(config)
-    learner = program.learner
+def _updates(program: Program) -> _Updates:
+    """Compile the updates of a program's learner on replayed batches of its untrained policy."""
+    config, learner = program.config, program.learner
     state = jax.jit(learner.init)(jax.random.key(config.seed))
     buffer = _filled(program)
     example = jax.eval_shape(lambda: replay.sample(buffer, jax.random.key(0), config.batch_size))
@@ -133,12 +135,12 @@ def _updates(config: Config) -> _Updates:
     return _Updates(turn, steps, flops, counted, parameters, compile_seconds[0])
 
 
-def bench_update(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
+def bench_update(config: Config, seconds: float, worlds: int | None = None) -> dict[str, Any]:
     """Gradient steps per second on replayed batches, and their FLOP/s as a share of a large matmul's, in the same run."""
     del worlds
     if config.seeds > 1:
         raise UserError(f"--seeds is {config.seeds}, but `update` measures one agent; `susd bench epoch` takes many")
-    updates = _updates(config)
+    updates = _updates(Program.build(config))
     flops, steps = updates.flops, updates.steps
     kinds = ["float32", *(["bfloat16"] if config.precision == "bfloat16" else [])]
     times = measure({"update": updates.turn, **{kind: matmul(kind) for kind in kinds}}, seconds)
@@ -162,7 +164,7 @@ def bench_update(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
     return result
 
 
-def bench_methods(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
+def bench_methods(config: Config, seconds: float, worlds: int | None = None) -> dict[str, Any]:
     """Gradient steps per second of every method, in turns: time and FLOPs of one step beside those of SUSD."""
     del worlds
     preset = configure(config.env, config.preset, method=config.method).to_json()
@@ -175,7 +177,8 @@ def bench_methods(config: Config, seconds: float, worlds: int) -> dict[str, Any]
     configs = {
         name: configure(**{**changes, "env": config.env, "preset": config.preset, "method": name}) for name in METHODS
     }
-    updates = {name: _updates(of_method) for name, of_method in configs.items()}
+    programs = {name: Program.build(of_method) for name, of_method in configs.items()}  # what is refused, is so at once
+    updates = {name: _updates(program) for name, program in programs.items()}
     times = measure({name: one.turn for name, one in updates.items()}, seconds)
     per_step = {name: [t / updates[name].steps for t in times[name]] for name in updates}
     methods = {
@@ -191,7 +194,7 @@ def bench_methods(config: Config, seconds: float, worlds: int) -> dict[str, Any]
     return {"methods": methods, "repetitions": len(times["susd"])}
 
 
-def bench_epoch(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
+def bench_epoch(config: Config, seconds: float, worlds: int | None = None) -> dict[str, Any]:
     """Whole epochs of `susd train`, collecting and learning, per second."""
     del worlds
     program = Program.build(config)
@@ -222,7 +225,7 @@ def bench_epoch(config: Config, seconds: float, worlds: int) -> dict[str, Any]:
     }
 
 
-_BENCHES: dict[str, Callable[[Config, float, int], dict[str, Any]]] = {
+_BENCHES: dict[str, Callable[[Config, float, int | None], dict[str, Any]]] = {
     "env": bench_env,
     "update": bench_update,
     "epoch": bench_epoch,

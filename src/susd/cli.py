@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("check", help="whether an environment keeps the contract, and what to improve")
     command.add_argument("env", metavar="ENV", help=f"one of {choices()}")
-    command.add_argument("--steps", type=_whole, metavar="N", default=1000, help="random steps [1000]")
+    command.add_argument("--steps", type=_whole, metavar="N", default=1000, help="random steps, at least an episode [1000]")
     command.add_argument("--factors", default=argparse.SUPPRESS, metavar="NAME=0:6,..", help="factorization to check")
     command.add_argument("--json", action="store_true", help="print JSON")
     _add_env_option(command)
@@ -91,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
         "methods", help="the methods, or how two of them differ", usage="susd methods [diff A B] [options]"
     )
     command.add_argument("diff", nargs="*", metavar="diff A B", help="compare two methods, e.g. diff metra susd")
-    command.add_argument("--env", default="gunner", choices=tuple(ENVIRONMENTS), metavar="ENV", help="whose defaults")
+    command.add_argument("--env", choices=tuple(ENVIRONMENTS), metavar="ENV", help="with diff: whose defaults [gunner]")
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(command=run_methods)
 
@@ -172,7 +172,12 @@ def parser() -> argparse.ArgumentParser:
     )
     command.add_argument("env", metavar="ENV", help=f"one of {choices()}")
     command.add_argument("--seconds", type=_number, metavar="X", default=10.0, help="time spent measuring")
-    command.add_argument("--worlds", type=_whole, metavar="N", default=1024, help="env: worlds stepped together")
+    command.add_argument(
+        "--worlds",
+        type=_whole,
+        metavar="N",
+        help="env: worlds stepped together [1024; outside JAX as many as a run has]",
+    )
     command.add_argument("--json", action="store_true", help="print JSON")
     _add_config_flags(command)
     command.set_defaults(command=run_bench)

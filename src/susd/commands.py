@@ -92,12 +92,14 @@ def run_methods(options: argparse.Namespace) -> int:
     from susd.methods import describe
 
     if not options.diff:
+        if options.env:
+            raise UserError(f"--env is {options.env!r}, but the list is the same everywhere; it goes with `diff A B`")
         print(json.dumps(describe.listing()) if options.json else describe.table())
         return 0
     if options.diff[0] != "diff" or len(options.diff) != 3:
         raise UserError(f"susd methods takes nothing or `diff A B`, not {' '.join(options.diff)!r}")
     _, first, second = options.diff
-    difference = describe.difference(first, second, options.env)
+    difference = describe.difference(first, second, options.env or "gunner")
     print(json.dumps(difference) if options.json else describe.difference_table(difference))
     return 0
 

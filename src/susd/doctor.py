@@ -12,14 +12,14 @@ import jax
 
 from susd import bench
 from susd.config import Config
+from susd.errors import UserError
 from susd.machine import available_memory, state_bytes, use_compilation_cache
 from susd.program import Program
 from susd.progress import short
 from susd.runlog import describe_machine
 
-OPTIONAL = {"tensorboardX": "tensorboard", "wandb": "wandb"}  # package -> the extra that installs it
+OPTIONAL = {"numba": "fast", "tensorboardX": "tensorboard", "wandb": "wandb"}  # package -> the extra that installs it
 _FAST_BF16 = ("avx512_bf16", "amx_bf16", "amx_tile")
-_PROBE_WORLDS = 1024
 
 
 def examine(config: Config) -> dict[str, Any]:
@@ -41,6 +41,8 @@ def examine(config: Config) -> dict[str, Any]:
         "cache_folder": str(cache),
         "cache_writable": writable(cache),
         "ffmpeg": ffmpeg(),
+        "mujoco": _version("mujoco"),
+        "mujoco_picture": mujoco_picture(),
         "optional_packages": {name: _version(name) for name in OPTIONAL},
         **_probe(config),
     }
@@ -49,12 +51,12 @@ def examine(config: Config) -> dict[str, Any]:
 
 def _probe(config: Config) -> dict[str, Any]:
     """Two seconds of measurements: environment steps, and a large matmul in both precisions."""
-    env = bench.bench_env(config, 1.0, _PROBE_WORLDS)
+    env = bench.bench_env(config, 1.0)
     size = 1024
     times = bench.measure({kind: bench.matmul(kind, size) for kind in ("float32", "bfloat16")}, 1.0)
     ratios = [slow / fast for slow, fast in zip(times["float32"], times["bfloat16"], strict=True)]
     return {
-        "probe_worlds": _PROBE_WORLDS,
+        "probe_worlds": env["worlds"],
         "env_steps_per_second": env["env_steps_per_second"],
         "matmul_float32_flops_per_second": 2 * size**3 / statistics.median(times["float32"]),
         "matmul_bfloat16_flops_per_second": 2 * size**3 / statistics.median(times["bfloat16"]),
@@ -78,6 +80,8 @@ def problems(result: dict[str, Any]) -> list[str]:
         )
     if result["ffmpeg"] is None:
         found.append("ffmpeg was not found, so there will be no videos: pip install imageio-ffmpeg.")
+    if result["mujoco_picture"]:
+        found.append(f"There will be no videos of MuJoCo's worlds: {result['mujoco_picture']}.")
     if result["usable_cpus"] < result["cpus"]:
         found.append(
             f"This process may use {result['usable_cpus']} of {result['cpus']} CPUs: widen its affinity (taskset, the "
@@ -118,6 +122,18 @@ def ffmpeg() -> str | None:
         return None
 
 
+def mujoco_picture() -> str:
+    """Why MuJoCo cannot draw here, or nothing."""
+    from susd.envs.mujoco.bodies import model_of
+    from susd.envs.mujoco.camera import Camera
+
+    try:
+        Camera("worlds", model_of("ant.xml"), 16)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
@@ -144,6 +160,7 @@ def table(result: dict[str, Any]) -> str:
         "its whole state": _size(result["state_bytes"]),
         "compiled programs": f"{result['cache_folder']} ({'' if result['cache_writable'] else 'not '}writable)",
         "ffmpeg": result["ffmpeg"] or "not found",
+        "MuJoCo": f"{result['mujoco']}, {'cannot draw here' if result['mujoco_picture'] else 'draws'}",
         "optional packages": "; ".join(packages),
         "environment": f"{short(result['env_steps_per_second'])} steps/s with {result['probe_worlds']} worlds",
         "matmul, float32": f"{short(result['matmul_float32_flops_per_second'])}FLOP/s",
