@@ -149,7 +149,11 @@ DUSDI = Card(
         "adaptive_alpha": False,
     },
     quick={"prior": "one_hot", "adaptive_alpha": True},
-    own={"multi_particle": {"alpha_init": 0.3}},
+    own={
+        "multi_particle": {"alpha_init": 0.3},
+        "ant": {"disentangle": 0.0},  # one factor: there is no other
+        "half_cheetah": {"disentangle": 0.0},
+    },
 )
 METHODS: dict[str, Card] = {
     card.name: card
