@@ -267,8 +267,14 @@ def _fit(
         if "T" in sizes:
             sizes |= {"T+1": sizes["T"] + 1, "H": sizes["T"] // DECISION, "H+1": sizes["T"] // DECISION + 1}
         expected = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in axes)
-        if value.shape != expected or 0 in value.shape[: 1 + (key == "action")]:
+        if value.ndim == len(axes) - 1 and axes[0] == "E":
+            raise UserError(
+                f"{path}: the array {key!r} has the shape {value.shape}; the axis of episodes before it is missing"
+            )
+        if value.shape != expected:
             raise UserError(f"{path}: the array {key!r} has the shape {value.shape}, expected {expected} ({axes})")
+        if 0 in value.shape[: 1 + (key == "action")]:
+            raise UserError(f"{path}: the array {key!r} has the shape {value.shape}; there is nothing to replay in it")
         data[key] = value.astype(np.float64)
     return data
 
