@@ -18,7 +18,7 @@ import numpy as np
 
 from susd.agent import load
 from susd.build import build_env
-from susd.config import Config
+from susd.config import Config, configure
 from susd.envs.base import Environment
 from susd.errors import UserError
 from susd.hierarchy import Flat, Hierarchy, HighState, Interface, Skills, play, returns
@@ -57,7 +57,7 @@ class Trial:
     def build(cls, config: DownstreamConfig) -> Trial:
         """Load the skills, make the task, and refuse what does not fit into memory."""
         use_compilation_cache()
-        base, frozen, skills = Config(env=config.env), None, None
+        base, frozen, skills = configure(config.env, config.preset), None, None
         if config.run:
             folder = RunFolder.open(Path(config.run))
             base = Config.from_json(folder.config)
