@@ -13,6 +13,7 @@ from susd.config import configure
 
 FILE = '''
 import gymnasium
+import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
@@ -45,6 +46,12 @@ class Room(gymnasium.Env):
             heat[1] = 2 * lamps[0] + 1
         if self.fault == "small":
             heat *= 1e-4
+        if self.fault == "uneven":
+            heat[1] *= 1e-4
+        if self.fault == "far":
+            heat[0] *= 10
+        if self.fault == "talks":
+            print("brr")
         if self.fault == "nan" and abs(lamps[0]) > 1.5:
             heat[0] = np.nan
         if self.fault == "random":
@@ -59,6 +66,16 @@ class Room(gymnasium.Env):
         return self.seen(), 0.0, self.clock == self.life, False, {}
 
 
+def whole():
+    room = Room()
+    room.observation_space = spaces.Dict([("lamps", spaces.Box(-9, 9, (2,), np.int64)), ("heat", spaces.Box(-9, 9, (2,)))])
+    return room
+
+
+def limited():
+    return gymnasium.wrappers.TimeLimit(Room(), 30)
+
+
 class Pure:
     """A functional environment."""
 
@@ -67,6 +84,8 @@ class Pure:
         self.spec = EnvSpec("pure", 4 if fault == "size" else 3, 3, 20, FACTORS, (), {})
 
     def reset(self, key):
+        if self.fault == "trace" and jax.random.uniform(key) > 2:
+            raise ValueError("cannot be")
         return jnp.zeros(3)
 
     def step(self, state, action, key):
@@ -141,6 +160,9 @@ def test_what_is_good_passes(file: Path) -> None:
     [
         ("Room", {"fault": "nan"}, "random actions", "its index 2 (number 0 of entry 'heat') is nan"),
         ("Room", {"fault": "random"}, "equal seeds", "differ in step 0: world 0, index 2 is"),
+        ("Room", {"fault": "far"}, "extreme actions", "at index 2, but its space goes from -9 to 9"),
+        ("whole", {}, "first step", "entry 'lamps' has the type float64, but its space says int64"),
+        ("Pure", {"fault": "trace"}, "first step", "TracerBoolConversionError: Attempted boolean conversion"),
         ("Pure", {"fault": "size"}, "specification", "the factors cover 3 numbers, but spec.obs_size is 4"),
         (
             "Pure",
@@ -174,6 +196,7 @@ def test_what_breaks_the_contract_fails(name: str, options: dict[str, Any], fail
         ),
         ({"fault": "small"}, "below 0.01; scale its numbers to about 1."),
         ({"fault": "small"}, "The scales of 'heat' ("),
+        ({"fault": "uneven"}, "Within factor 'heat' the standard deviations of index 3 ("),
         ({"life": 5}, "episodes ended by themselves after 5.0 steps on average, of 200;"),
     ],
 )
@@ -181,6 +204,12 @@ def test_what_is_hard_to_learn_is_warned_about(options: dict[str, Any], sentence
     result = checked(file, "Room", **options)
     assert result["ok"]
     assert any(sentence in text for text in result["warnings"]), result["warnings"]
+
+
+def test_a_time_limit_of_the_environments_own(file: Path) -> None:
+    warnings = checked(file, "limited", steps=800)["warnings"]
+    sentence = "A time limit of the environment's own cut off 24 episodes after 30.0 steps on average, of 200; set horizon"
+    assert any(text.startswith(sentence) for text in warnings), warnings
 
 
 def test_a_factor_that_only_resets_change() -> None:
@@ -198,7 +227,28 @@ def test_the_command(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         result = json.loads(capsys.readouterr().out)
         assert result["ok"] == (code == 0)
         assert result["worlds"] == 8
+    with pytest.raises(SystemExit):
+        main(["check", f"{file}:Room", "--env-option", "fault=talks", "--json"])
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["ok"]
+    assert printed.err.startswith("brr\n")
     assert "--steps is 3" in refused(capsys, "check", f"{file}:Batch", "--steps", 3)
     told = refused(capsys, "check", f"{file}:Batch", "--factors", "a=0:3")
     assert "option 'factors' is 'a=0:3'" in told
     assert "index 3 belongs to no factor" in refused(capsys, "check", f"{file}:Room", "--factors", "a=0:3")
+
+
+def test_training_says_so_before_anything_is_compiled(
+    file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = refused(capsys, "train", f"{file}:Pure", "--env-option", "fault=shape")
+    assert told.endswith("the observations of pure are float32 [2]; by its spec they must be float32 [3]")
+    told = refused(capsys, "train", f"{file}:Pure", "--env-option", "fault=trace")
+    assert told.startswith("pure failed before the first step: ")
+    assert "rooms.py:" in told
+    assert "entry 'lamps' has the type float64" in refused(capsys, "train", f"{file}:whole")
+    for env in ("ant", f"{file}:Room"):
+        told = refused(capsys, "train", env, "--env-option", "worlds=3")
+        assert told == "the option 'worlds' of a run is --episodes, one for each; it cannot be 3"
+    assert not list(tmp_path.iterdir())

@@ -24,6 +24,7 @@ MODES = ("none", "threads", "processes")
 FILE = '''
 import os
 import sys
+import time
 
 import gymnasium
 import numpy as np
@@ -71,12 +72,19 @@ class Ship(gymnasium.Env):
         self.place = np.clip(self.place + 0.01 * (action - 1), -9, 9)
         if self.clock == 3 and self.unlucky and self.trouble == "raise":
             raise RuntimeError("the mast broke")
-        if self.clock == 3 and self.unlucky and self.trouble == "die":
+        if self.clock == 3 and self.unlucky and self.trouble == "exit":
+            sys.exit(0)
+        if self.clock == 3 and self.unlucky and self.trouble == "four":
+            return self.observation(), 0.0, False, {}
+        if self.clock == 3 and self.unlucky and self.trouble in ("die", "fork"):
+            if self.trouble == "fork" and os.fork() == 0:
+                time.sleep(60)
             os._exit(7)
         return self.observation(), 0.0, self.clock == self.life, False, {}
 
     def render(self):
-        return np.full((20, 40, 3), self.clock, np.uint8) if self.render_mode else None
+        picture = np.full((20, 40, 3), self.clock, np.uint8) if self.render_mode else None
+        return {"gray": np.zeros((20, 40, 1), np.uint8), "float": np.zeros((20, 40, 3))}.get(self.trouble, picture)
 
 
 def make(life=0, **options):
@@ -103,6 +111,29 @@ def spaced(observations=None, actions=None):
     env.observation_space = kinds.get(observations, env.observation_space)
     env.action_space = kinds.get(actions, env.action_space)
     return env
+
+
+class Named(gymnasium.Wrapper):
+    factors = {"all": [0, 1, 2, 3]}
+
+
+def wrapped():
+    return Named(Flat())
+
+
+class Bare(gymnasium.Env):
+    metadata = {"render_modes": ["rgb_array"]}  # and no parameter of that name
+
+    def close(self):
+        raise OSError("cannot close")
+
+
+class Bald(Flat):
+    factors = {"odd": [1, 3], "even": 0}
+
+
+def several():
+    return gymnasium.make_vec("Pendulum-v1", 2)
 
 
 def nothing():
@@ -229,6 +260,8 @@ def test_a_world_depends_on_the_seed_and_its_number_alone(ships: Any) -> None:
 
 FAILURES = {
     "raise": "RuntimeError: the mast broke",
+    "exit": "failed: SystemExit: 0",
+    "four": "step gave a tuple of 4; Gymnasium's contract is (observation, reward, terminated, truncated, info)",
     "nan": "its index 6 (number 0 of entry 'ship/place') is nan",
     "shape": "entry 'ship/place' has the shape (2,), but its space says (1, 2)",
     "text": "entry 'ship/place' has the type <U1; it must hold numbers",
@@ -236,7 +269,8 @@ FAILURES = {
 
 
 @pytest.mark.parametrize(
-    ("mode", "trouble"), [*((mode, "raise") for mode in MODES), *(("threads", trouble) for trouble in list(FAILURES)[1:])]
+    ("mode", "trouble"),
+    [(mode, trouble) for mode in MODES for trouble in FAILURES if mode == "threads" or trouble in ("raise", "exit")],
 )
 def test_a_failing_world_is_named(mode: str, trouble: str, ships: Any) -> None:
     env = ships(trouble=trouble, parallel=mode)
@@ -247,19 +281,67 @@ def test_a_failing_world_is_named(mode: str, trouble: str, ships: Any) -> None:
     assert FAILURES[trouble] in text
     assert any(f"world {world} of " in text for world in unlucky)
     assert "in step 3 (seed 1; env.reset(seed=" in text
-    assert ("in step\n    raise RuntimeError" in text) == (trouble == "raise")  # the traceback, for those who wrote it
+    assert ("Traceback" in text) == (trouble in ("raise", "exit"))  # for those who wrote it
     env.reset(1)  # it starts again
 
 
 def test_a_worker_that_dies_is_named_at_once(ships: Any) -> None:
     env = ships(trouble="die", parallel="processes")
-    with pytest.raises(WorldError, match=r"the process \d+ with the worlds \d to \d was ended with exit code 7"):
+    with pytest.raises(
+        WorldError, match=r"the process \d+ with the worlds \d to \d of .*ships.py:Ship was ended with exit code 7"
+    ):
         run(env)
     env.reset(1)
     worker = env._pool._workers[-1]
     os.kill(worker.pid, signal.SIGKILL)
-    with pytest.raises(WorldError, match=rf"process {worker.pid} with the worlds . to 4 was ended by the signal SIGKILL"):
+    with pytest.raises(
+        WorldError, match=rf"process {worker.pid} with the worlds . to 4 of .* was ended by the signal SIGKILL"
+    ):
         env.step(np.zeros((WORLDS, 2)))
+
+
+def test_a_child_of_a_dead_worker_keeps_nobody_waiting(ships: Any) -> None:
+    with pytest.raises(WorldError, match="was ended with exit code 7"):
+        run(ships(trouble="fork", parallel="processes"))
+
+
+def test_workers_leave_it_to_the_run_when_to_stop(ships: Any) -> None:
+    """`timeout` and Slurm send SIGTERM to all processes of a run, a terminal Ctrl-C."""
+    env = ships(parallel="processes")
+    reference = run(ships(parallel="none"))
+    env.reset(0)
+    for worker in env._pool._workers:
+        os.kill(worker.pid, signal.SIGTERM)
+        os.kill(worker.pid, signal.SIGINT)
+    for one, other in zip(reference, run(env), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_wrapper_may_say_what_the_parts_are(ships: Any) -> None:
+    assert ships("wrapped").spec.factorization.names == ("all",)
+
+
+def test_a_module_before_an_id_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "harbour.py").write_text(FILE + "\ngymnasium.register('Flat-v0', Flat, max_episode_steps=9)\n")
+    env = make("gymnasium:harbour:Flat-v0", worlds=2)
+    assert env.spec.horizon == 9
+    assert env.reset(0).shape == (2, 4)
+    with pytest.raises(
+        UserError, match=r"the module 'pier' of gymnasium:pier:Flat-v0 cannot be imported: ModuleNotFoundError"
+    ):
+        make("gymnasium:pier:Flat-v0")
+    with pytest.raises(UserError, match="Gymnasium does not know 'Flut-v0'"):
+        make("gymnasium:harbour:Flut-v0")
+
+
+def test_a_horizon_is_for_the_factory_and_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "timed.py"
+    path.write_text(FILE + "\ndef timed(horizon=5):\n    return gymnasium.wrappers.TimeLimit(Flat(), horizon)\n")
+    env = make(f"{path}:timed", worlds=1, horizon=7)
+    assert env.spec.horizon == 7
+    env.reset(0)
+    assert [bool(env.step(np.zeros((1, 1))).truncated[0]) for _ in range(7)] == [False] * 6 + [True]
 
 
 def test_workers_start_late_end_with_the_program_and_import_no_jax(file: Path) -> None:
@@ -298,6 +380,9 @@ def test_pictures(ships: Any) -> None:
         assert picture[2, 20].min() > 200  # .. of a square
     with pytest.raises(UserError, match="cannot draw"):
         ships("Flat").render()
+    for trouble, given in (("gray", r"uint8 \[20, 40, 1\]"), ("float", r"float64 \[20, 40, 3\]")):
+        with pytest.raises(UserError, match=f"its render gave {given}; it must give uint8"):
+            ships(trouble=trouble).render()
     with pytest.raises(UserError, match="there is no world 5; there are 0 to 4"):
         ships().render(5)
 
@@ -305,9 +390,13 @@ def test_pictures(ships: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
-        ("Shop", {}, r"has nothing named 'Shop'; it has: Ship, make, Flat, spaced, nothing, number, raising"),
+        (
+            "Shop",
+            {},
+            r"has nothing named 'Shop'; it has: Ship, make, Flat, spaced, Named, wrapped, Bare, Bald, several, nothing",
+        ),
         ("np", {}, "has no function or class 'np'"),
-        ("nothing", {}, "gives None; does the factory return what it makes"),
+        ("nothing", {}, "gives None, which is no environment; does the factory return what it makes"),
         (
             "number",
             {},
@@ -316,7 +405,11 @@ def test_pictures(ships: Any) -> None:
         ("raising", {}, r"cannot be made: KeyError: 'what' \(.*ships.py:\d+\)"),
         ("Flat", {"colour": 1}, "has no option 'colour'; its options are: factors, horizon, parallel"),
         ("Flat", {"parallel": "yes"}, "'parallel' cannot be 'yes'; allowed: threads, processes, none"),
-        ("Flat", {"horizon": 0}, "'horizon' cannot be 0"),
+        ("Flat", {"horizon": 0}, "'horizon' cannot be 0; allowed: a whole number from 1 to 1000000000"),
+        ("Flat", {"horizon": 10**20}, "'horizon' cannot be 100000000000000000000"),
+        ("Bare", {}, r"has no observation_space; set it in __init__"),
+        ("Bald", {}, r"factor 'even' is 0; it must be a list of indices, such as \[0, 1\]"),
+        ("several", {}, "gives a SyncVectorEnv; give a single environment"),
         ("spaced", {"observations": "tuple"}, "observations of the kind Tuple; allowed are"),
         ("spaced", {"observations": "infinite"}, "factor 'odd': index 3 is outside the observation"),
         ("spaced", {"actions": "infinite"}, "actions without bounds: index 0 goes from -1.0 to inf; declare a finite"),

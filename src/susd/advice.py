@@ -102,7 +102,7 @@ def _doubled(walk: Walk) -> list[str]:
 
 
 def _scales(spec: EnvSpec, walk: Walk) -> list[str]:
-    """Factors that are far from the size of one, and those that are far from each other."""
+    """Factors far from the size of one, and numbers of one factor, or factors, that are far from each other."""
     scale = {factor["name"]: factor["std"] for factor in factors(spec, walk) if factor["std"] > 0}
     found = [
         f"Factor {name!r} has a mean standard deviation of {value:.2g}, {'below' if value < SMALL else 'above'} "
@@ -110,6 +110,15 @@ def _scales(spec: EnvSpec, walk: Walk) -> list[str]:
         for name, value in scale.items()
         if not SMALL <= value <= LARGE
     ]
+    deviation = walk.seen.std(0)
+    for name, indices in zip(spec.factorization.names, spec.factorization.indices, strict=True):
+        own = sorted((i for i in indices if walk.moved[i]), key=lambda i: deviation[i])
+        if own and deviation[own[-1]] > APART * deviation[own[0]] > 0:
+            found.append(
+                f"Within factor {name!r} the standard deviations of index {own[0]} ({deviation[own[0]]:.2g}) and index "
+                f"{own[-1]} ({deviation[own[-1]]:.2g}) differ {deviation[own[-1]] / deviation[own[0]]:.0f} times; scale "
+                "both to about 1."
+            )
     ordered = sorted(scale, key=lambda name: scale[name])
     if ordered and scale[ordered[-1]] > APART * scale[ordered[0]]:
         low, high = ordered[0], ordered[-1]
@@ -121,18 +130,28 @@ def _scales(spec: EnvSpec, walk: Walk) -> list[str]:
 
 
 def _endings(spec: EnvSpec, walk: Walk) -> list[str]:
-    """Episodes that end by themselves after a few steps."""
-    steps = np.arange(len(walk.obs)) % spec.horizon == spec.horizon - 1  # where all worlds are reset
-    lengths = []
+    """Episodes that end by themselves after a few steps, or that a time limit of the environment's own cuts off."""
+    together = np.arange(len(walk.obs)) % spec.horizon == spec.horizon - 1  # where all worlds are reset
+    ended, cut = [], []
     for terminated, truncated in zip(walk.terminated.T, walk.truncated.T, strict=True):
-        ends = [-1, *np.flatnonzero(terminated | truncated | steps).tolist()]
-        lengths += [last - first for first, last in pairwise(ends) if terminated[last]]
-    if not lengths or np.mean(lengths) >= EARLY * spec.horizon:
-        return []
-    return [
-        f"{len(lengths)} episodes ended by themselves after {np.mean(lengths):.1f} steps on average, of {spec.horizon}; a "
-        "skill has little time to show. End episodes later, or set a shorter horizon."
-    ]
+        ends = [-1, *np.flatnonzero(terminated | truncated | together).tolist()]
+        for first, last in pairwise(ends):
+            if terminated[last]:
+                ended.append(last - first)
+            elif truncated[last] and last - first < spec.horizon:
+                cut.append(last - first)
+    found = []
+    if ended and np.mean(ended) < EARLY * spec.horizon:
+        found.append(
+            f"{len(ended)} episodes ended by themselves after {np.mean(ended):.1f} steps on average, of {spec.horizon}; a "
+            "skill has little time to show. End episodes later, or set a shorter horizon."
+        )
+    if cut:
+        found.append(
+            f"A time limit of the environment's own cut off {len(cut)} episodes after {np.mean(cut):.1f} steps on average, "
+            f"of {spec.horizon}; set horizon to its limit, or remove it."
+        )
+    return found
 
 
 def _steps(walk: Walk) -> int:

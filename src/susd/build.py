@@ -25,6 +25,8 @@ from susd.skills import SkillSpace
 def build_env(config: Config) -> Environment | HostEnvironment:
     """The environment with its factorization; a host one has a world for each episode of an epoch."""
     options = dict(config.env_options)
+    if "worlds" in options:
+        raise UserError(f"the option 'worlds' of a run is --episodes, one for each; it cannot be {options['worlds']!r}")
     if config.factors:
         options["factors"] = int(config.factors) if config.factors.isdecimal() else config.factors
     return make(config.env, worlds=config.episodes, **options)

@@ -20,7 +20,8 @@ from susd.envs.source import told
 from susd.errors import UserError
 from susd.progress import short
 
-SEED, SHORT = 7, 20  # of the repeated episodes: their seed, and how many steps they have
+SEED, LONG = 7, 200  # of the repeated episodes: their seed, and how many steps they have at most
+ROUNDING = 1e-5  # by which an observation in float32 may miss its bounds
 SIZE = 64  # pixels of the test picture
 
 
@@ -45,16 +46,15 @@ def check(config: Config, steps: int = 1000) -> dict[str, Any]:
     tried = _Tried([], [])
     facts: dict[str, Any] = {}
     if tried.do("specification", partial(_specification, worlds.spec)) and tried.do("first step", partial(_first, worlds)):
-        walk = tried.do("random actions", partial(_random, worlds, -(-steps // worlds.worlds)))
+        each = max(-(-steps // worlds.worlds), min(worlds.spec.horizon, LONG))
+        walk = tried.do("random actions", partial(_random, worlds, each))
         tried.do("extreme actions", partial(_extremes, worlds))
         tried.do("equal seeds", partial(_seeds, worlds))
         tried.do("picture", partial(_picture, worlds))
         if walk:
             facts["factors"] = advice.factors(worlds.spec, walk)
             speed = walk.steps_per_second
-            facts["steps_per_second"] = (
-                bench.bench_env(config, 0.5, 1024)["env_steps_per_second"] if env is not worlds else speed
-            )
+            facts["steps_per_second"] = bench.bench_env(config, 0.5)["env_steps_per_second"] if env is not worlds else speed
             tried.warnings.extend(advice.warnings(worlds.spec, walk))
     kind = "Gymnasium" if isinstance(env, GymnasiumWorlds) else "functional" if env is not worlds else "host"
     return {
@@ -178,14 +178,15 @@ def _extremes(env: HostEnvironment) -> tuple[str, bool]:
 
 def _seeds(env: HostEnvironment) -> tuple[str, bool]:
     """Two equal episodes from one seed; another seed may start elsewhere."""
-    actions = np.random.default_rng(2).uniform(-1, 1, (SHORT, env.worlds, env.spec.action_size)).astype(np.float32)
+    steps = min(env.spec.horizon, LONG)
+    actions = np.random.default_rng(2).uniform(-1, 1, (steps, env.worlds, env.spec.action_size)).astype(np.float32)
     one, two = _episode(env, actions), _episode(env, actions)
     for step, (a, b) in enumerate(zip(one, two, strict=True)):
         if not np.array_equal(a, b, equal_nan=True):
             world, index = np.argwhere(a != b)[0]
             raise Broken(
-                f"two episodes with equal seed and actions differ in step {step}: world {world}, index {index} is "
-                f"{a[world, index]:.9g} and {b[world, index]:.9g}; draw all that is random from the seed of reset"
+                f"two episodes with equal seed and actions differ in step {(step + 1) // 2}: world {world}, index {index} "
+                f"is {a[world, index]:.9g} and {b[world, index]:.9g}; draw all that is random from the seed of reset"
             )
     other = np.asarray(env.reset(SEED + 1))
     where = "starts alike" if np.array_equal(one[0], other) else "starts elsewhere"
@@ -202,7 +203,7 @@ def _picture(env: HostEnvironment) -> tuple[str, bool]:
         env.reset(SEED)
         picture = np.asarray(env.render(0, SIZE))
     except UserError as error:
-        raise advice.Warned(f"There will be no videos: {error}.") from None
+        raise advice.Warned(f"There will be no videos: {str(error).splitlines()[0].rstrip('.')}.") from None
     if picture.shape != (SIZE, SIZE, 3) or picture.dtype != np.uint8:
         raise Broken(f"render(size={SIZE}) gave {picture.dtype} {picture.shape}; it must be uint8 ({SIZE}, {SIZE}, 3)")
     return f"drawn, {SIZE} x {SIZE}", True
@@ -237,6 +238,15 @@ def _fits(env: HostEnvironment, where: str, obs: np.ndarray) -> None:
     if not np.isfinite(obs).all():
         world, index = np.argwhere(~np.isfinite(obs))[0]
         raise Broken(f"{where}: world {world} has {obs[world, index]} at index {index}")
+    if isinstance(env, GymnasiumWorlds):
+        room = ROUNDING * (1.0 + np.abs(obs))
+        outside = (obs < env.low - room) | (obs > env.high + room)
+        if outside.any():
+            world, index = np.argwhere(outside)[0]
+            bounds = f"{env.low[index]:g} to {env.high[index]:g}"
+            raise Broken(
+                f"{where}: world {world} has {obs[world, index]:g} at index {index}, but its space goes from {bounds}"
+            )
 
 
 def table(result: dict[str, Any]) -> str:

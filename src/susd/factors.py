@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -59,6 +59,9 @@ class Factorization:
     @classmethod
     def from_mapping(cls, factors: Mapping[str, Sequence[int]], size: int) -> Factorization:
         """From `{"agent": [0, 1], "ammo": [2]}`."""
+        for name, indices in factors.items():
+            if isinstance(indices, str) or not isinstance(indices, Iterable):
+                raise UserError(f"factor {name!r} is {indices!r}; it must be a list of indices, such as [0, 1]")
         return cls(tuple(factors), tuple(tuple(_index(name, i) for i in factors[name]) for name in factors), size)
 
     @classmethod

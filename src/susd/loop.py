@@ -20,7 +20,7 @@ import numpy as np
 
 from susd import checkpoint
 from susd.config import Config, configure
-from susd.envs.base import Environment, HostEnvironment
+from susd.envs.base import Environment, HostEnvironment, close
 from susd.errors import UserError
 from susd.evaluation.probe import build_probe
 from susd.machine import check_resources, use_compilation_cache
@@ -66,12 +66,17 @@ def train(
         place = Path(run) if run else free_folder(config)
         check_place(place)
     program = Program.build(config, environment)
-    check_resources(program, place)
-    use_compilation_cache()
-    if not resume:
-        folder = RunFolder.create(place, config.to_json(), shlex.join(sys.argv))
-    with folder.lock(), _stop_signals() as stop:
-        _loop(program, folder, resume, quiet, tensorboard, wandb, stop)
+    try:
+        check_resources(program, place)
+        program.rehearse()
+        use_compilation_cache()
+        if not resume:
+            folder = RunFolder.create(place, config.to_json(), shlex.join(sys.argv))
+        with folder.lock(), _stop_signals() as stop:
+            _loop(program, folder, resume, quiet, tensorboard, wandb, stop)
+    finally:
+        if environment is None:  # one of the caller's is left as it is
+            close(program.env)
     return folder.path
 
 
@@ -120,7 +125,7 @@ def _loop(
     def save(epoch: int) -> None:
         bad = _first_non_finite(state.learner)
         if bad:
-            raise NonFiniteError(_non_finite(bad, epoch, folder))
+            raise NonFiniteError(_non_finite(bad, epoch, folder, state))
         folder.sync_metrics()
         filled = int(np.max(np.asarray(state.replay.size)))
         checkpoint.save(
@@ -156,7 +161,7 @@ def _loop(
                 values = {name: value for name, value in values.items() if name == "env_seconds"}
             bad = next((name for name, value in values.items() if not np.isfinite(value).all()), None)
             if bad:
-                raise NonFiniteError(_non_finite(bad, finished, folder))
+                raise NonFiniteError(_non_finite(bad, finished, folder, state))
             if probe and (finished % config.eval_every == 0 or finished == config.epochs):
                 measured = {name: np.asarray(value) for name, value in probe(state, finished).items()}
                 coverage = float(measured["coverage_average"].mean())
@@ -286,10 +291,14 @@ def _first_non_finite(tree: Any) -> str | None:
     return None
 
 
-def _non_finite(name: str, epoch: int, folder: RunFolder) -> str:
+def _non_finite(name: str, epoch: int, folder: RunFolder, state: TrainState) -> str:
+    if not np.isfinite(np.asarray(state.replay.data.next_obs)).all():
+        advice = "The environment gave observations that are not finite"
+    else:
+        advice = "A lower --learning-rate may help"
     kept = checkpoint.checkpoints(folder.checkpoints)
     good = f"the last good checkpoint is {kept[0]}" if kept else "there is no checkpoint yet"
-    return f"{name} became non-finite in epoch {epoch}; training stopped, {good}. A lower --learning-rate may help."
+    return f"{name} became non-finite in epoch {epoch}; training stopped, {good}. {advice}."
 
 
 def _describe(program: Program) -> str:

@@ -11,12 +11,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from susd import replay
 from susd.build import build_env, build_learner
 from susd.collect import Policy, episodes, host_episodes
 from susd.config import Config
 from susd.envs.base import Environment, HostEnvironment, missing_members
+from susd.envs.source import told
 from susd.errors import UserError
 from susd.learner import Learner, LearnerState
 from susd.methods.base import Info
@@ -149,6 +151,22 @@ class Program:
         jitted = jax.jit(self._over_seeds(self.epoch, (0, None)), donate_argnums=0)
         return jitted.lower(jax.eval_shape(self.start), jax.ShapeDtypeStruct((), jnp.int32)).compile()
 
+    def rehearse(self) -> None:
+        """Look at first observations, so that a broken environment is told before anything is compiled."""
+        spec, expected = self.env.spec, [self.env.spec.obs_size]
+        try:
+            if isinstance(self.env, HostEnvironment):
+                found, expected = np.asarray(self.env.reset(0)), [self.env.worlds, *expected]
+            else:
+                found = jax.eval_shape(partial(_after_one_step, self.env))
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(f"{spec.name} failed before the first step: {told(error)}") from error
+        if list(found.shape) != expected or not jnp.issubdtype(found.dtype, jnp.floating):
+            given = f"{found.dtype} {list(found.shape)}"
+            raise UserError(f"the observations of {spec.name} are {given}; by its spec they must be float32 {expected}")
+
     def compile(self) -> None:
         """Compile before the first epoch, so that the time it takes is known apart."""
         _ = self._host_learn if isinstance(self.env, HostEnvironment) else self._epoch
@@ -184,3 +202,8 @@ class Program:
         chunk, seconds = self.collect_host(jax.tree.map(lambda x: x[0], state.learner.sac.actor), key)
         state, info = self._host_learn(state, chunk, jnp.int32(epoch))
         return state, {**info, "env_seconds": jnp.full(1, seconds)}
+
+
+def _after_one_step(env: Environment) -> jax.Array:
+    key = jax.random.key(0)
+    return env.observe(env.step(env.reset(key), jnp.zeros(env.spec.action_size), key))

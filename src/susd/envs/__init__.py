@@ -50,9 +50,8 @@ def make(name: str, worlds: int | None = None, **options: Any) -> Environment | 
     allowed = list(inspect.signature(constructor).parameters)
     for option in options:
         if option not in allowed:
-            raise UserError(
-                f"environment {name!r} has no option {option!r}; its options are: {', '.join(allowed) or 'none'}"
-            )
+            known = ", ".join(name for name in allowed if name != "worlds" or worlds is None)
+            raise UserError(f"environment {name!r} has no option {option!r}; its options are: {known or 'none'}")
     if worlds is not None and "worlds" in allowed:
         options["worlds"] = worlds
     environment: Environment | HostEnvironment = constructor(**options)

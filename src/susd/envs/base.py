@@ -124,6 +124,12 @@ MEMBERS = {
 }
 
 
+def close(env: Environment | HostEnvironment) -> None:
+    """End what an environment holds, such as processes of its worlds, where it has a `close`."""
+    if callable(end := getattr(env, "close", None)):
+        end()
+
+
 def missing_members(thing: object) -> str:
     """What an object would need to be an environment, in words."""
     lacks = {kind: [name for name in members if not hasattr(thing, name)] for kind, members in MEMBERS.items()}

@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from susd.envs.base import EnvSpec, HostStep, Plane
 from susd.envs.options import FactorOption, factorization, one_of, positive_number
 from susd.envs.processes import Processes
-from susd.envs.source import Source, is_gymnasium, spec_of
+from susd.envs.source import Source, aside, is_gymnasium, spec_of
 from susd.envs.spaces import Actions, Observations
 from susd.envs.worlds import Pool, Threads, cores
 from susd.errors import UserError
@@ -39,6 +39,8 @@ class GymnasiumWorlds:
         self._worlds = positive_number("worlds", worlds)
         self._parallel = one_of("parallel", parallel, ("threads", "processes", "none"))
         self._spec = _spec(source.name, example, horizon, factors)
+        declared = Observations(example.observation_space, source.name)
+        self.low, self.high = declared.low, declared.high  # [S] what the observation space says; `susd check` compares
         self._pool: Pool | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
 
@@ -70,8 +72,12 @@ class GymnasiumWorlds:
         frame = self._of(self._reset_before(), "render", world)
         if frame is None:
             raise UserError(f"{self._spec.name} cannot draw: it has no render_mode 'rgb_array' that gives a picture")
-        picture = Image.fromarray(np.asarray(frame, np.uint8)[..., :3])
-        return np.asarray(ImageOps.pad(picture, (size, size), color=BORDER))
+        if frame.dtype != np.uint8 or not all(frame.shape[:2]) or frame.shape[2] not in (3, 4):
+            given = f"{frame.dtype} {list(frame.shape)}"
+            raise UserError(
+                f"{self._spec.name} cannot draw: its render gave {given}; it must give uint8 [height, width, 3]"
+            )
+        return np.asarray(ImageOps.pad(Image.fromarray(frame[..., :3]), (size, size), color=BORDER))
 
     def close(self) -> None:
         """End all worlds; the next reset makes new ones."""
@@ -96,7 +102,8 @@ class GymnasiumWorlds:
     def _of(self, pool: Pool, verb: str, argument: Any) -> Any:
         """What the worlds answer; after a failure, or Ctrl-C in the middle, none of them is left running."""
         try:
-            return getattr(pool, verb)(argument)
+            with aside():
+                return getattr(pool, verb)(argument)
         except BaseException:
             self.close()
             raise
@@ -104,10 +111,12 @@ class GymnasiumWorlds:
 
 def _spec(name: str, example: gymnasium.Env[Any, Any], horizon: int | None, factors: FactorOption | None) -> EnvSpec:
     """The facts of an environment, read from its spaces and from what it says of itself."""
+    for attribute in ("observation_space", "action_space"):
+        if not hasattr(example, attribute):
+            raise UserError(f"{name} has no {attribute}; set it in __init__, for example spaces.Box(-1, 1, (3,))")
     observations, actions = Observations(example.observation_space, name), Actions(example.action_space, name)
-    own, size = example.unwrapped, observations.size
-    declared = getattr(own, "factors", None)
-    default = Factorization.from_mapping(declared if isinstance(declared, Mapping) else observations.factors, size)
+    size = observations.size
+    default = Factorization.from_mapping(dict(_said(name, example, "factors")) or observations.factors, size)
     known = {1: Factorization(("state",), (tuple(range(size)),), size), len(default): default}
     return EnvSpec(
         name=name,
@@ -115,9 +124,9 @@ def _spec(name: str, example: gymnasium.Env[Any, Any], horizon: int | None, fact
         action_size=actions.size,
         horizon=_limit(name, example) if horizon is None else positive_number("horizon", horizon),
         factorization=default if factors is None else factorization(factors, size, known),
-        planes=tuple(_plane(name, body, value, size) for body, value in _said(name, own, "positions")),
+        planes=tuple(_plane(name, body, value, size) for body, value in _said(name, example, "positions")),
         landmarks={
-            mark: _index(name, f"landmarks[{mark!r}]", value, size) for mark, value in _said(name, own, "landmarks")
+            mark: _index(name, f"landmarks[{mark!r}]", value, size) for mark, value in _said(name, example, "landmarks")
         },
     )
 
@@ -127,9 +136,9 @@ def _limit(name: str, example: gymnasium.Env[Any, Any]) -> int:
     return (registered and registered.max_episode_steps) or HORIZON
 
 
-def _said(name: str, own: Any, attribute: str) -> Any:
-    """The entries of a mapping that the environment may have as an attribute."""
-    value = getattr(own, attribute, {})
+def _said(name: str, example: gymnasium.Env[Any, Any], attribute: str) -> Any:
+    """The entries of a mapping that the environment, or a wrapper of it, may have as an attribute."""
+    value = example.get_wrapper_attr(attribute) if example.has_wrapper_attr(attribute) else {}
     if not isinstance(value, Mapping):
         raise UserError(f"the attribute {attribute!r} of {name} is {value!r}; it must be a mapping with names as keys")
     return value.items()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from susd.errors import UserError
 from susd.factors import Factorization
 
+MOST = 10**9
 FactorOption = int | str | Mapping[str, Sequence[int]] | Factorization
 
 
@@ -27,11 +28,10 @@ def whole_number(option: str, value: object) -> int:
 
 
 def positive_number(option: str, value: object) -> int:
-    """The value as an integer >= 1."""
-    number = whole_number(option, value)
-    if number < 1:
-        raise UserError(f"option {option!r} cannot be {value!r}; allowed: a whole number from 1 up")
-    return number
+    """The value as an integer from 1 to a billion."""
+    if isinstance(value, bool) or not str(value).isdecimal() or not 1 <= int(str(value)) <= MOST:
+        raise UserError(f"option {option!r} cannot be {value!r}; allowed: a whole number from 1 to {MOST}")
+    return int(str(value))
 
 
 def switch(option: str, value: object) -> bool:
@@ -55,4 +55,5 @@ def factorization(value: object, size: int, named: Mapping[int, Factorization]) 
         return Factorization.parse(value, size)
     if not isinstance(value, bool) and str(value).isdecimal() and int(str(value)) in named:
         return named[int(str(value))]
-    raise UserError(f"option 'factors' cannot be {value!r}; allowed: {known}, or your own as agent=0:6,rest=6:{size}")
+    own = f"agent=0:{size // 2},rest={size // 2}:{size}" if size > 1 else "state=0:1"
+    raise UserError(f"option 'factors' cannot be {value!r}; allowed: {known}, or your own as {own}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from typing import Any
 
 import gymnasium
 
-from susd.envs.base import Environment, HostEnvironment, missing_members
+from susd.envs.base import Environment, EnvSpec, HostEnvironment, missing_members
 from susd.envs.gymnasium import GymnasiumWorlds
 from susd.envs.source import Source, is_gymnasium
 from susd.errors import UserError
@@ -25,16 +26,18 @@ def make_own(name: str, worlds: int | None, options: dict[str, Any]) -> Environm
         try:
             return GymnasiumWorlds(source, thing, **ours)
         finally:
-            thing.close()
+            with suppress(Exception):  # an example that cannot be closed keeps nobody from going on
+                thing.close()
     if not isinstance(thing, (HostEnvironment, Environment)):
-        lacks = f"it is no gymnasium.Env, {missing_members(thing)}"
-        raise UserError(f"{name} gives {_described(thing)}, which is no environment: {lacks}")
-    for option, value in ours.items():
+        raise UserError(f"{name} gives {_described(thing)}")
+    for option in ours.keys() - source.arguments.keys():
         what = "host" if isinstance(thing, HostEnvironment) else "functional"
         raise UserError(
-            f"option {option!r} is {value!r}, but {name} is a {what} environment and has no parameter of that name; "
+            f"option {option!r} is {ours[option]!r}, but {name} is a {what} environment and has no parameter of that name; "
             "its factors and horizon are in its spec"
         )
+    if not isinstance(thing.spec, EnvSpec):
+        raise UserError(f"the spec of {name} is a {type(thing.spec).__name__}; it must be a susd.envs.base.EnvSpec")
     return thing
 
 
@@ -47,7 +50,7 @@ def _source(name: str, worlds: int | None, options: dict[str, Any]) -> tuple[Sou
         theirs = set(parameters)
         wild = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     arguments = {key: value for key, value in options.items() if key in theirs or (wild and key not in ADAPTER)}
-    ours = {key: value for key, value in options.items() if key not in arguments}
+    ours = {key: value for key, value in options.items() if key not in arguments or key == "horizon"}  # that is for both
     if unknown := [key for key in ours if key not in ADAPTER]:
         allowed = sorted({*theirs, *ADAPTER} - {"worlds"})
         raise UserError(f"{name} has no option {unknown[0]!r}; its options are: {', '.join(allowed)}")
@@ -57,4 +60,9 @@ def _source(name: str, worlds: int | None, options: dict[str, Any]) -> tuple[Sou
 
 
 def _described(thing: object) -> str:
-    return "None; does the factory return what it makes?" if thing is None else f"a {type(thing).__name__}"
+    """What a factory gave, and why it is no environment."""
+    if thing is None:
+        return "None, which is no environment; does the factory return what it makes?"
+    if isinstance(thing, gymnasium.vector.VectorEnv):
+        return f"a {type(thing).__name__}; give a single environment, of which susd makes as many as it needs"
+    return f"a {type(thing).__name__}, which is no environment: it is no gymnasium.Env, {missing_members(thing)}"

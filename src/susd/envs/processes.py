@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from contextlib import suppress
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -18,6 +20,7 @@ from susd.envs.source import Source
 from susd.envs.worlds import Chunk, Step, WorldError, joined, parts
 from susd.errors import UserError
 
+STOPS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 2.0  # seconds that a worker has to end when it is asked to
 
 
@@ -26,7 +29,7 @@ class Processes:
 
     def __init__(self, source: Source, worlds: int, processes: int) -> None:
         context = multiprocessing.get_context("spawn")
-        self._parts = parts(worlds, processes)
+        self._parts, self._name = parts(worlds, processes), source.name
         self._pipes: list[Connection] = []
         self._workers: list[Any] = []
         try:
@@ -34,7 +37,8 @@ class Processes:
                 mine, theirs = context.Pipe()
                 self._pipes.append(mine)
                 self._workers.append(context.Process(target=serve, args=(theirs, source, part), daemon=True))
-                self._workers[-1].start()
+                with _without_stops():
+                    self._workers[-1].start()
                 theirs.close()  # now the worker alone holds that end, so that its death ends the pipe
             self._answers()  # all have made their worlds
         except BaseException:
@@ -84,7 +88,11 @@ class Processes:
         waiting = {self._pipes[index]: index for index in (range(len(self._pipes)) if asked is None else asked)}
         found: list[Any] = [None] * len(self._pipes)
         while waiting:
-            for pipe in wait(list(waiting)):
+            ready = wait(list(waiting), timeout=PATIENCE)
+            for index in () if ready else waiting.values():  # a child of a dead worker may hold its end of the pipe
+                if self._workers[index].exitcode is not None:
+                    raise self._died(index)
+            for pipe in ready:
                 assert isinstance(pipe, Connection)
                 index = waiting.pop(pipe)
                 try:
@@ -103,19 +111,23 @@ class Processes:
         how = f"with exit code {code}"
         if code is not None and code < 0:
             how = f"by the signal {signal.Signals(-code).name}" + (" (out of memory?)" * (-code == signal.SIGKILL))
-        return WorldError(f"the process {worker.pid} with the worlds {_named(self._parts[index])} was ended {how}")
+        worlds = f"the worlds {_named(self._parts[index])} of {self._name}"
+        return WorldError(f"the process {worker.pid} with {worlds} was ended {how}")
 
 
 def serve(pipe: Connection, source: Source, worlds: range) -> None:
     """What a worker does: make its worlds, then answer until it is told to end or the other end is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the run decides when to stop
+    for number in STOPS:  # they reach the whole group; the run decides when to stop
+        signal.signal(number, signal.SIG_IGN)
+    sys.stdout = sys.stderr  # what worlds print does not mix with results
     try:
         chunk = Chunk(source, worlds)
     except UserError as error:
-        pipe.send(WorldError(str(error)))
+        with suppress(OSError):
+            pipe.send(WorldError(str(error)))
         return
-    pipe.send(None)
     with suppress(EOFError, OSError):
+        pipe.send(None)
         while request := pipe.recv():
             verb, argument = request
             try:
@@ -124,6 +136,19 @@ def serve(pipe: Connection, source: Source, worlds: range) -> None:
                 answer = error
             pipe.send(answer)
     chunk.close()
+
+
+@contextmanager
+def _without_stops() -> Iterator[None]:
+    """A process started here is deaf to Ctrl-C from its first moment on; the caller hears it afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _named(part: range) -> str:

@@ -5,10 +5,12 @@ Worker processes read this too, so it imports no JAX.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib.util
 import inspect
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +23,8 @@ import susd.envs.mujoco  # noqa: F401 (chooses how MuJoCo draws, before somebody
 from susd.errors import UserError
 
 PREFIX = "gymnasium:"
+# What is not somebody's own code: this package, and what is installed.
+LIBRARIES = (Path(__file__).parents[1], *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")))
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,12 @@ class Source:
 
         def create() -> Any:
             try:
-                return factory(**arguments)
+                with aside():
+                    return factory(**arguments)
             except UserError:
                 raise
-            except Exception as error:
-                raise UserError(f"{self.name} cannot be made: {told(error, _file(self.name))}") from error
+            except (Exception, SystemExit) as error:
+                raise UserError(f"{self.name} cannot be made: {told(error)}") from error
 
         return create
 
@@ -75,25 +80,40 @@ def spec_of(identifier: str) -> Any:
     """The registration of a Gymnasium environment; an unknown one is refused with those that are spelled alike."""
     import gymnasium
 
+    module, _, plain = identifier.rpartition(":")
     try:
-        return gymnasium.spec(identifier)
+        with aside():
+            importlib.import_module(module or "gymnasium")  # it registers its environments
+    except (Exception, SystemExit) as error:
+        raise UserError(f"the module {module!r} of {PREFIX}{identifier} cannot be imported: {told(error)}") from error
+    try:
+        return gymnasium.spec(plain)
     except (gymnasium.error.Error, ImportError) as error:
         known = sorted(gymnasium.registry)
-        near = difflib.get_close_matches(identifier, known, 4, 0.5)
+        near = difflib.get_close_matches(plain, known, 4, 0.5)
         hint = f"do you mean {' or '.join(near)}?" if near else f"there are {len(known)}, such as Reacher-v5, Ant-v5"
-        raise UserError(f"Gymnasium does not know {identifier!r} ({str(error).rstrip('.')}); {hint}") from None
+        raise UserError(f"Gymnasium does not know {plain!r} ({str(error).rstrip('.')}); {hint}") from None
 
 
-def told(error: BaseException, file: Path | None = None) -> str:
-    """An exception in one line, with the last place in the file (or anywhere) that led to it."""
+def told(error: BaseException) -> str:
+    """An exception in one line: the first of its message, and the last place in somebody's own code that led to it."""
     frames = traceback.extract_tb(error.__traceback__)
-    frame = next(
-        (f for f in reversed(frames) if file is not None and Path(f.filename) == file), frames[-1] if frames else None
-    )
-    place = f" ({frame.filename}:{frame.lineno})" if frame else ""
+    theirs = [f for f in frames if not any(Path(f.filename).is_relative_to(folder) for folder in LIBRARIES)]
+    place = f" ({(theirs or frames)[-1].filename}:{(theirs or frames)[-1].lineno})" if frames else ""
     if isinstance(error, SyntaxError):
         place = f" ({error.filename}:{error.lineno})"
-    return f"{traceback.format_exception_only(error)[-1].strip()}{place}"
+    return f"{headline(error)}{place}"
+
+
+def headline(error: BaseException) -> str:
+    """The kind of an exception and the first line of what it says."""
+    said = error.msg if isinstance(error, SyntaxError) else str(error)
+    return ": ".join([type(error).__name__, *said.strip().splitlines()[:1]])
+
+
+def aside() -> contextlib.redirect_stdout[Any]:
+    """What somebody's code prints does not mix with results: it goes to stderr."""
+    return contextlib.redirect_stdout(sys.stderr)
 
 
 def _gymnasium_factory(identifier: str) -> Callable[..., Any]:
@@ -115,15 +135,13 @@ def _gymnasium_factory(identifier: str) -> Callable[..., Any]:
 
 
 def _drawing(factory: Callable[..., Any]) -> dict[str, str]:
-    """`render_mode` for what can be asked to draw into an array: by its metadata, or else by having such a parameter."""
-    metadata = getattr(factory, "metadata", None)
+    """`render_mode` for what takes it, unless its metadata say that it cannot draw into an array."""
+    metadata, parameters = getattr(factory, "metadata", None), inspect.signature(factory).parameters
+    takes = "render_mode" in parameters
     if metadata is not None:
-        return {"render_mode": "rgb_array"} if "rgb_array" in (metadata.get("render_modes") or ()) else {}
-    return {"render_mode": "rgb_array"} if "render_mode" in inspect.signature(factory).parameters else {}
-
-
-def _file(name: str) -> Path | None:
-    return None if is_gymnasium(name) else Path(name.rpartition(":")[0]).resolve()
+        wild = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        takes = (takes or wild) and "rgb_array" in (metadata.get("render_modes") or ())
+    return {"render_mode": "rgb_array"} if takes else {}
 
 
 def _from_file(name: str) -> Callable[..., Any]:
@@ -151,8 +169,9 @@ def _imported(file: Path, shown: str, changed: int) -> ModuleType:
     assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        with aside():
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise UserError(f"{shown} cannot be imported: {told(error, file)}") from error
+        raise UserError(f"{shown} cannot be imported: {told(error)}") from error
     return module

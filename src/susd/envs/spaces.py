@@ -38,12 +38,21 @@ class _Entry:
             raise ValueError(f"{called} has the shape {array.shape}, but its space says {self.space.shape or ()}")
         if array.dtype.kind not in "biuf":
             raise ValueError(f"{called} has the type {array.dtype}; it must hold numbers")
+        if array.dtype.kind == "f" and self.space.dtype.kind != "f":
+            raise ValueError(f"{called} has the type {array.dtype}, but its space says {self.space.dtype}")
         if isinstance(self.space, spaces.Discrete):
             choice = array - self.space.start
-            if array.dtype.kind == "f" or not 0 <= choice < self.size:
+            if not 0 <= choice < self.size:
                 raise ValueError(f"{called} is {obs!r}, but its space is {self.space}")
             return np.arange(self.size) == choice
         return array.reshape(-1)
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The least and the largest that each of its numbers may be."""
+        if isinstance(self.space, spaces.Box):
+            return self.space.low.reshape(-1), self.space.high.reshape(-1)
+        return np.zeros(self.size), np.ones(self.size)
 
 
 class Observations:
@@ -54,7 +63,12 @@ class Observations:
         self.size = self._entries[-1].start + self._entries[-1].size if self._entries else 0
         if not self.size:
             raise UserError(f"{env} has an empty observation space: {space}")
+        names = [e.name for e in self._entries if e.size]
+        if double := [name for name in names if names.count(name) > 1]:
+            raise UserError(f"{env} has two observations that are called {double[0]!r}; give one of them another key")
         self.factors = {e.name or "state": range(e.start, e.start + e.size) for e in self._entries if e.size}
+        lows, highs = zip(*(entry.bounds for entry in self._entries), strict=True)
+        self.low, self.high = np.concatenate(lows).astype(np.float64), np.concatenate(highs).astype(np.float64)
 
     def read(self, obs: Any) -> np.ndarray:
         """The vector, float32; a ValueError says in words what is wrong with an observation."""

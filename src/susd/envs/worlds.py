@@ -12,11 +12,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from susd.envs.source import Source
+from susd.envs.source import Source, headline
 from susd.envs.spaces import Actions, Observations
 from susd.errors import UserError
 
 Step = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # the fields of a HostStep
+
+
+RESET, STEP = ("observation", "info"), ("observation", "reward", "terminated", "truncated", "info")
+
+
+class _WrongAnswer(Exception):
+    """Something else came back than Gymnasium's contract says."""
 
 
 class WorldError(UserError):
@@ -81,17 +88,20 @@ class Chunk:
 
     def _advance(self, row: int, action: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool, bool]:
         with self._named(row, f"step {self._steps}"):
-            obs, _, terminated, truncated, _ = self._envs[row].step(self._actions.write(action))
+            given = self._envs[row].step(self._actions.write(action))
+            obs, _, terminated, truncated, _ = _parts_of("step", given, STEP)
+            terminated, truncated = bool(terminated), bool(truncated)
         reached = self._read(row, obs, f"step {self._steps}")
         if not (terminated or truncated):
             return reached, reached, False, False
         self._episodes[row] += 1
-        return self._restart(row), reached, bool(terminated), bool(truncated)
+        return self._restart(row), reached, terminated, truncated
 
     def _restart(self, row: int) -> np.ndarray:
         where = f"the reset after step {self._steps}" if self._steps else "the reset"
         with self._named(row, where):
-            obs, _ = self._envs[row].reset(seed=world_seed(self._seed, self._worlds[row], self._episodes[row]))
+            given = self._envs[row].reset(seed=world_seed(self._seed, self._worlds[row], self._episodes[row]))
+            obs, _ = _parts_of("reset", given, RESET)
         return self._read(row, obs, where)
 
     def _read(self, row: int, obs: Any, where: str) -> np.ndarray:
@@ -105,10 +115,11 @@ class Chunk:
         """Name the world in whatever its code raises."""
         try:
             yield
-        except Exception as error:
-            last = traceback.format_exception_only(error)[-1].strip()
+        except _WrongAnswer as error:
+            raise WorldError(f"{self._which(row, where)} cannot be used: {error}") from None
+        except (Exception, SystemExit) as error:
             text = "".join(traceback.format_exception(error)).rstrip()
-            raise WorldError(f"{self._which(row, where)} failed: {last}\n{text}") from None
+            raise WorldError(f"{self._which(row, where)} failed: {headline(error)}\n{text}") from None
 
     def _which(self, row: int, where: str) -> str:
         world = self._worlds[row]
@@ -116,6 +127,14 @@ class Chunk:
         return (
             f"world {world} of {self._source.name} in {where} (seed {self._seed}; env.reset(seed={own}) began this episode)"
         )
+
+
+def _parts_of(verb: str, given: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
+    """What `reset` or `step` gave, if it is a tuple of so many parts."""
+    if not isinstance(given, tuple) or len(given) != len(names):
+        what = f"a tuple of {len(given)}" if isinstance(given, tuple) else f"a {type(given).__name__}"
+        raise _WrongAnswer(f"{verb} gave {what}; Gymnasium's contract is ({', '.join(names)})")
+    return given
 
 
 class Threads:

@@ -17,7 +17,8 @@ from susd.agent import Agent, load_all
 from susd.build import build_env
 from susd.collect import Policy, courses, rollout
 from susd.config import Config
-from susd.envs.base import Environment, HostEnvironment
+from susd.envs.base import Environment, HostEnvironment, close
+from susd.envs.source import told
 from susd.errors import UserError
 from susd.evaluation import DEFAULT_STEPS, EVALUATIONS, completions, control, coverage, decoding
 from susd.machine import use_compilation_cache
@@ -186,11 +187,14 @@ def evaluate(run: str | Path, what: str, seed: int = 0, steps: int | None = None
     use_compilation_cache()
     agents = load_all(folder.path)
     results: list[Result] = []
-    for index, agent in enumerate(agents):
-        result, draw = _measure(agent, what, seed, steps)
-        if index == 0:
-            draw(folder.figures / f"{what}.png")
-        results.append({"seed": agent.seed, "epoch": agent.epoch, **result})
+    try:
+        for index, agent in enumerate(agents):
+            result, draw = _measure(agent, what, seed, steps)
+            if index == 0:
+                draw(folder.figures / f"{what}.png")
+            results.append({"seed": agent.seed, "epoch": agent.epoch, **result})
+    finally:
+        close(agents[0].program.env)  # which all seeds share
     report = {
         "evaluation": what,
         "run": folder.path.name,
@@ -226,11 +230,14 @@ def pictures(run: str | Path, seed: int = 0) -> list[Path]:
     def course(actor: Any, skill: jax.Array) -> Any:
         return courses(env, program.policy(actor, sampled=False), skill, program.horizon, jax.random.key(seed))
 
-    if env.spec.planes:
-        transitions = compiled(env, course)(agent.learner.sac.actor, drawn)
-        obs = np.concatenate([np.asarray(transitions.obs[:1]), np.asarray(transitions.next_obs)])
-        paths.append(figures.trajectories(folder.figures / "trajectories.png", env.spec, obs, parts, skills.discrete))
-    return [*paths, *_video(agent, drawn[:TILES], folder.videos / "skills.mp4", seed)]
+    try:
+        if env.spec.planes:
+            transitions = compiled(env, course)(agent.learner.sac.actor, drawn)
+            obs = np.concatenate([np.asarray(transitions.obs[:1]), np.asarray(transitions.next_obs)])
+            paths.append(figures.trajectories(folder.figures / "trajectories.png", env.spec, obs, parts, skills.discrete))
+        return [*paths, *_video(agent, drawn[:TILES], folder.videos / "skills.mp4", seed)]
+    finally:
+        close(env)
 
 
 def _video(agent: Agent, skills: jax.Array, path: Path, seed: int) -> list[Path]:
@@ -243,8 +250,9 @@ def _video(agent: Agent, skills: jax.Array, path: Path, seed: int) -> list[Path]
             frames = video.functional_frames(env, states)
         else:
             frames = video.host_frames(env, policy, np.asarray(skills), program.horizon, key)
-    except UserError as error:
-        print(f"no video: {error}", file=sys.stderr)
+    except Exception as error:  # whatever drawing somebody's world raises: the numbers are there, and worth more
+        reason = str(error) if isinstance(error, UserError) else told(error)
+        print(f"no video: {reason.splitlines()[0]}", file=sys.stderr)
         return []
     names = env.spec.factorization.names
     titles = video.skill_titles(names, np.asarray(space.split(skills)), space.discrete)
