@@ -212,6 +212,23 @@ def test_the_same_facts_give_the_same_bytes(results: Path, tmp_path: Path) -> No
     assert (first.parent / "parity.csv").read_bytes() == (second.parent / "parity.csv").read_bytes()
 
 
+def test_zero_shot_goals_have_a_section_and_a_line_beside_the_paper(tmp_path: Path) -> None:
+    for (label, reward), seed in itertools.product({"susd": 60, "metra": 80, "csd": 20}.items(), range(2)):
+        numbers = [
+            (way, step, "reward", share * (reward + seed) * step / 20_000)
+            for way, share in (("goal", 1.0), ("random_skill", 0.5))
+            for step in (10_000, 20_000)
+        ]
+        job(tmp_path / "facts.jsonl", "ant", label, seed, "zero-shot", "zero-shot", iter(numbers))
+    text = text_of(report.build([tmp_path], tmp_path / "out").read_text())
+    assert "Ant: reward of 20,000 steps" in text
+    assert (tmp_path / "out" / "figures" / "zero-shot-ant-fixed.png").is_file()
+    with open(tmp_path / "out" / "parity.csv", newline="") as file:
+        rows = {row["environment"]: row for row in csv.DictReader(file) if row["quantity"] == "zero_shot"}
+    assert (rows["ant"]["ours"], rows["ant"]["scores"], rows["ant"]["result"]) == ("60.5", "2", "METRA highest")
+    assert rows["half_cheetah"]["result"] == "not run"
+
+
 def test_no_jax_and_any_label(tmp_path: Path) -> None:
     """A single seed of one strange method with one score: no interval, no crash, no markup from the label."""
     label, path = '<b a="1">&', tmp_path / "facts.jsonl"

@@ -71,6 +71,18 @@ def test_the_main_suite_has_all_methods_worlds_and_tasks() -> None:
             assert {job.phase for job in mine} >= ({"downstream"} if method == "flat" else {"train", "coverage", "control"})
 
 
+def test_the_suite_of_the_paper_sends_every_embedding_to_goals() -> None:
+    goals = [job for job in suite.load("paper").jobs if job.phase == "zero-shot"]
+    assert {job.environment for job in goals} == {"ant", "half_cheetah"}
+    assert {job.method for job in goals} == {"susd", "metra", "csd", "lsd", "susd-w", "susd-wf"}
+
+
+def test_goals_are_where_they_are_defined(tmp_path: Path) -> None:
+    text = "evaluations = { zero-shot = {} }\n[environments.gunner]\n[methods.susd]"
+    with pytest.raises(UserError, match="zero-shot goals are defined in ant and half_cheetah, not in gunner"):
+        suite.load(declare(tmp_path, text))
+
+
 def test_a_file_declares_jobs(tmp_path: Path) -> None:
     text = """
     seeds = [3, 4]

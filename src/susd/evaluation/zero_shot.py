@@ -17,6 +17,7 @@ from susd.build import build_env
 from susd.config import MAX_SEED, Config
 from susd.envs.mujoco.bodies import Body
 from susd.errors import UserError
+from susd.evaluation import NO_EMBEDDING, ZERO_SHOT
 from susd.machine import use_compilation_cache
 from susd.methods.base import Method
 from susd.methods.catalog import METHODS
@@ -27,7 +28,6 @@ SEEDS = 8  # environment seeds, side by side in as many worlds
 STEPS = 20_000  # of every seed
 POINTS = 200  # of a curve
 QUANTILE = 2.364624  # Student's t with SEEDS - 1 degrees of freedom, 97.5 %
-NO_EMBEDDING = ("diayn", "dusdi")  # they have discriminators, in which a difference is no direction
 
 Result = dict[str, Any]
 Choose = Callable[..., jax.Array]  # (params, obs, goal, fresh, skill, key) -> skill, all [W, ..] but params and key
@@ -172,7 +172,7 @@ def zero_shot(run: str | Path, seed: int = 0, steps: int = STEPS) -> Result:
     curves = {name: one["curves"] for name, one in results[0].items() if name not in ("seed", "epoch")}
     figures.zero_shot(folder.figures / "zero-shot.png", rules.name, curves)
     report = {
-        "evaluation": "zero-shot",
+        "evaluation": ZERO_SHOT,
         "run": folder.path.name,
         "evaluation_seed": seed,
         "task": dataclasses.asdict(rules),

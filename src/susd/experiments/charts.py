@@ -140,6 +140,24 @@ def coverage(path: Path, title: str, cells: Mapping[str, PerSeed], references: M
     return path
 
 
+def zero_shot(path: Path, title: str, curves: Mapping[str, Sequence[tuple[int, PerSeed]]]) -> Path:
+    """The reward so far of every method, mean over seeds with its interval."""
+    with drawing(path, NARROW, 2.9) as figure:
+        axes = figure.add_subplot()
+        for label, points in curves.items():
+            view, found = look(label), [over_seeds(values) for _, values in points]
+            steps = [0, *(step for step, _ in points)]
+            low, mean, high = ([0.0, *(getattr(e, name) for e in found)] for name in ("low", "value", "high"))
+            axes.fill_between(steps, low, high, color=view.colour, alpha=0.14, linewidth=0)
+            width = 2.2 if label == OURS else 1.2
+            axes.plot(steps, mean, color=view.colour, linestyle=view.line, linewidth=width, label=name_of(label))
+        axes.set_title(title, loc="left", fontweight="bold")
+        axes.set(xlabel="environment steps", ylabel="reward so far")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(loc="upper left", fontsize=8)
+    return path
+
+
 def _bars(axes: Axes, panel: Mapping[str, PerSeed]) -> None:
     for place, (label, values) in enumerate(panel.items()):
         view, found = look(label), over_seeds(values)

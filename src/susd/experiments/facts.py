@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from susd.evaluation import ZERO_SHOT
 from susd.runlog import RunFolder
 from susd.transfer import KINDS
 
@@ -23,9 +24,8 @@ def of_training(folder: RunFolder) -> Numbers:
 def of_evaluation(report: dict[str, Any]) -> Numbers:
     """All numbers of one evaluation of the first agent of a run."""
     result = {name: value for name, value in report["results"][0].items() if name not in OF_SEED}
-    yield from {"coverage": _coverage, "control": _control, "decoding": _decoding, "completions": _completions}[
-        report["evaluation"]
-    ](result)
+    read = {"coverage": _coverage, "control": _control, "decoding": _decoding, "completions": _completions}
+    yield from (read | {ZERO_SHOT: _zero_shot})[report["evaluation"]](result)
 
 
 def _coverage(result: dict[str, Any]) -> Numbers:
@@ -59,6 +59,13 @@ def _decoding(result: dict[str, Any]) -> Numbers:
 def _completions(result: dict[str, Any]) -> Numbers:
     for task, numbers in result.items():
         yield from ((task, numbers["of"], name, numbers[name]) for name in ("mean", "std"))
+
+
+def _zero_shot(result: dict[str, Any]) -> Numbers:
+    """For each way to choose a skill the reward so far, mean over environment seeds, at a fifth of the curve's points."""
+    for way, numbers in result.items():
+        points = list(zip(numbers["curves"]["steps"], numbers["curves"]["mean"], strict=True))
+        yield from ((way, step, "reward", value) for step, value in points[::-5][::-1])
 
 
 def of_task(result: dict[str, Any]) -> Numbers:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from susd.evaluation import EVALUATIONS
+from susd.evaluation import EVALUATIONS, ZERO_SHOT
 from susd.experiments import scores as sc
 from susd.experiments.scores import ENVIRONMENTS, OURS, Setting, Tasks, name_of
 from susd.experiments.statistics import Estimate
 from susd.experiments.store import Fact
 from susd.tasks import TASKS
+from susd.tasks.goals import RULES
 
 Finding = tuple[str, str]  # what it is about, and the sentences
 
@@ -158,7 +159,9 @@ def not_run(facts: Sequence[Fact]) -> list[str]:
         known = [full.partition("-")[2] for full, entry in TASKS.items() if entry.env == environment]
         gaps = [name for label, name in sc.NAMES.items() if label not in labels]
         gaps += [f"task {task}" for task in known if task not in tasks]
-        gaps += [phase for phase in EVALUATIONS if not any(fact.phase == phase for fact in mine)]
+        phases = [phase for phase in EVALUATIONS if phase != "completions" or known]
+        phases += [ZERO_SHOT] if environment in RULES else []
+        gaps += [phase for phase in phases if not any(fact.phase == phase for fact in mine)]
         if gaps:
             lines.append(f"Not run in {ENVIRONMENTS.get(environment, environment)}: {listed(gaps)}.")
     return lines or ["Every environment, method and task of the package was run."]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from susd import figures
+from susd.evaluation import ZERO_SHOT
 from susd.experiments import charts, findings
 from susd.experiments import scores as sc
 from susd.experiments.material import Material
@@ -18,6 +19,7 @@ from susd.experiments.store import Fact
 MEAN, SAMPLED = "trained, mean actions", "trained, sampled actions"
 REFERENCES = {"untrained": "untrained, mean actions", "random actions": "random actions"}
 PHI = "phi"
+GOALS = {"goal": "skill for the goal", "random_skill": "random skill", "as_released": "goal as released"}
 
 
 def coverage(material: Material) -> Parts:
@@ -225,6 +227,27 @@ def completions(material: Material) -> Parts:
 def _counts(means: sc.PerSeed, stds: sc.PerSeed) -> Html:
     each = [f"{mean:.1f}\u00a0±\u00a0{stds[seed]:.1f}" if seed in stds else f"{mean:.1f}" for seed, mean in means.items()]
     return cell(sc.over_seeds(means), each, 1) if means else Html("–")
+
+
+def zero_shot(material: Material) -> Parts:
+    """Goals that nobody trained for: the reward on the way, and beside it that of skills blind to the goal."""
+    parts: Parts = []
+    for key, title, facts in material.worlds(ZERO_SHOT):
+        last = max(fact.step for fact in facts)
+        steps = sorted({fact.step for fact in facts})
+        at = {step: sc.per_seed(facts, subject="goal", step=step) for step in steps}
+        curves = {label: [(step, at[step][label]) for step in steps if label in at[step]] for label in at[last]}
+        path = charts.zero_shot(material.drawn(f"zero-shot-{key}"), title, curves)
+        ends = {name: sc.per_seed(facts, subject=way, step=last) for way, name in GOALS.items()}
+        ends = {name: values for name, values in ends.items() if values}
+        rows: list[list[str]] = [
+            [name_of(label), *(seeds_cell(values.get(label), 0) for values in ends.values())] for label in curves
+        ]
+        caption = f"{title}: reward of {last:,} steps, mean over eight environment seeds: mean, interval, every seed."
+        told = "; ".join(f"{name_of(label)} {np.mean(list(at[last][label].values())):.0f}" for label in curves)
+        parts += [tag("h3", title), figure(path, f"Reward so far on zero-shot goals: {told}.")]
+        parts.append(table(caption, ["method", *ends], rows, "numbers"))
+    return parts or [paragraph("Zero-shot goals were not run.")]
 
 
 def trajectories(material: Material) -> Parts:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from susd.evaluation import ZERO_SHOT
 from susd.experiments.scores import (
     NAMES,
     OURS,
@@ -54,6 +55,15 @@ SOURCES = {  # what is to be known of all numbers of one place in the paper
     "Number of factors (appendix)": "",
     "Coverage and zero-shot goals (text and figures without numbers)": "Only orderings can be compared.",
     "Not in the paper: images of the released repository": "For context.",
+}
+CLAIMS = {  # quantity -> phase, subject, metric ("": the row's subject) and what is to be known of our number
+    "coverage": (
+        "coverage",
+        "trained, sampled actions",
+        "",
+        "Sampled actions, 20,000 steps; action noise saturates this count.",
+    ),
+    "zero_shot": (ZERO_SHOT, "goal", "reward", "Reward of 20,000 steps, mean over eight environment seeds."),
 }
 WRONG_REWARD = "The original very likely scores DUSDi wrongly: its reward reads other entries than the distances it needs."
 WRONG_ORDER = "In the original the skills get the observation in another order than in training."
@@ -113,7 +123,7 @@ def compare(facts: Sequence[Fact], scores: Mapping[Setting, Tasks], presets: set
 def _line(row: Row, facts: list[Fact], scores: Mapping[Setting, Tasks], steps: int | None, presets: set[str]) -> Line:
     if row.quantity == "downstream":
         ours, reasons = _task(row, scores)
-    elif row.quantity == "coverage":
+    elif row.quantity in CLAIMS:
         return _claim(row, facts)
     else:
         ours, reasons = _measured(row, facts)
@@ -174,9 +184,10 @@ def _measured(row: Row, facts: list[Fact]) -> tuple[Estimate | None, list[str]]:
 
 
 def _claim(row: Row, facts: list[Fact]) -> Line:
-    """An ordering: SUSD against the best of its rivals, by the paper's protocol of 20,000 steps with sampled actions."""
-    mine = [f for f in facts if (f.phase, f.environment, f.step) == ("coverage", row.environment, 20_000)]
-    values = per_seed(mine, subject="trained, sampled actions", metric=row.subject)
+    """An ordering: SUSD against the best of its rivals, by the paper's protocol."""
+    phase, subject, metric, note = CLAIMS[row.quantity]
+    mine = [f for f in facts if (f.phase, f.environment, f.step) == (phase, row.environment, 20_000)]
+    values = per_seed(mine, subject=subject, metric=metric or row.subject)
     rivals = {label: over_seeds(of) for label, of in values.items() if is_rival(label)}
     if OURS not in values or not rivals:
         return _absent(row)
@@ -184,7 +195,7 @@ def _claim(row: Row, facts: list[Fact]) -> Line:
     digits = 2 if row.subject.startswith("cells") else 0
     result = "SUSD highest" if ours.value > rivals[best].value else f"{name_of(best)} highest"
     theirs = f"The best rival, {name_of(best)}, has {rivals[best].value:.{digits}f}."
-    return Line(row, ours, "no", result, (theirs, "Sampled actions, 20,000 steps; action noise saturates this count."))
+    return Line(row, ours, "no", result, (theirs, note))
 
 
 def _known(row: Row) -> tuple[str, ...]:

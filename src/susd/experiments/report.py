@@ -25,6 +25,7 @@ def build(results: Sequence[Path], out: Path) -> Path:
         "Decoding": measurements.decoding(material),
         "Control": measurements.control(material),
         "Completions": measurements.completions(material),
+        "Zero-shot goals": measurements.zero_shot(material),
         "Trajectories": measurements.trajectories(material),
         "Ablations and controls": sections.ablations(material),
         "Beside the paper": overview.beside_the_paper(lines),

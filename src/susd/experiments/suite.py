@@ -39,10 +39,11 @@ from typing import Any
 from susd.config import MAX_SEED, Config, configure
 from susd.envs import check_name
 from susd.errors import UserError
-from susd.evaluation import DEFAULT_STEPS, EVALUATIONS
+from susd.evaluation import DEFAULT_STEPS, EVALUATIONS, NO_EMBEDDING, ZERO_SHOT
 from susd.methods.catalog import METHODS
 from susd.runlog import config_hash
 from susd.tasks import TASKS, full_name
+from susd.tasks.goals import RULES
 from susd.transfer import DEFAULT_LAYOUTS, DownstreamConfig, preset_options
 
 SHIPPED = Path(__file__).parent / "suites"
@@ -224,9 +225,13 @@ class _Run:
     def _evaluations(self, trained: Config) -> Iterator[Job]:
         wanted = self._options("evaluations")
         for what in _among(self.entry, "evaluations", wanted):
-            if what not in EVALUATIONS:
-                raise UserError(f"evaluation {what!r} is unknown; there are {', '.join(EVALUATIONS)}")
-            _known(f"evaluations.{what}", wanted[what], ("steps",) if what in DEFAULT_STEPS else ())
+            if what not in (*EVALUATIONS, ZERO_SHOT):
+                raise UserError(f"evaluation {what!r} is unknown; there are {', '.join((*EVALUATIONS, ZERO_SHOT))}")
+            _known(f"evaluations.{what}", wanted[what], ("steps",) if what in (*DEFAULT_STEPS, ZERO_SHOT) else ())
+            if what == ZERO_SHOT and self.source not in RULES:
+                raise UserError(f"zero-shot goals are defined in {' and '.join(RULES)}, not in {self.source}")
+            if what == ZERO_SHOT and METHODS[trained.method].code in NO_EMBEDDING:
+                continue  # it has no phi to find the way with, and is run for the other evaluations
             yield self._job(what, what, dict(wanted[what]), trained)
 
     def _tasks(self, trained: Config | None) -> Iterator[Job]:

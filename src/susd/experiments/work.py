@@ -18,6 +18,7 @@ from typing import Any
 
 from susd.config import Config
 from susd.errors import UserError
+from susd.evaluation import ZERO_SHOT
 from susd.experiments import facts, store
 from susd.experiments.suite import Job, load
 from susd.runlog import RunFolder, describe_machine
@@ -96,8 +97,10 @@ def _keep_picture(place: Path, target: Path) -> None:
 
 def _evaluate(job: Job, place: Path) -> tuple[Numbers, Meta]:
     from susd.evaluation.evaluate import evaluate
+    from susd.evaluation.zero_shot import zero_shot
 
-    return list(facts.of_evaluation(evaluate(place, job.phase, **job.config))), describe_machine(job.config, "")
+    report = zero_shot(place, **job.config) if job.phase == ZERO_SHOT else evaluate(place, job.phase, **job.config)
+    return list(facts.of_evaluation(report)), describe_machine(job.config, "")
 
 
 def _task(job: Job, place: Path) -> tuple[Numbers, Meta]:
