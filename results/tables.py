@@ -254,28 +254,21 @@ def kitchen_tasks() -> str:
     return markdown(("skills of", "task", "steps", "last quarter", "best evaluation", "bound", "paper, 2.5 M steps"), rows)
 
 
-def ant() -> str:
-    """Ant: cells of a square metre, how far the skills go, and the zero-shot rewards."""
-    rows = []
-    for run in load("ant"):
+def body(env: str) -> str:
+    """Ant or HalfCheetah: how far the skills go, cells of a metre, and the zero-shot rewards."""
+    rows, ways = [], {"goal": "goal", "random_skill": "random skills", "as_released": "goal as released"}
+    for run in load(env):
         covered, goals = run["coverage"][0], run["zero-shot"][0]
         far = [f"{covered[policy]['per_plane']['body']['reach']:.1f} m" for policy in POLICIES]
         count = [f"{covered[policy]['cells']['average']:.0f}" for policy in POLICIES]
+        ways = {way: name for way, name in ways.items() if way in goals}
         paid = [
-            f"{goals[way]['mean']:.0f} [{goals[way]['interval'][0]:.0f}, {goals[way]['interval'][1]:.0f}]"
-            for way in ("goal", "random_skill", "as_released")
+            f"{goals[way]['mean']:.0f} [{goals[way]['interval'][0]:.0f}, {goals[way]['interval'][1]:.0f}]" for way in ways
         ]
         steps = f"{run['epoch'] * run['config']['episodes'] * 200 / 1e6:.2f} M"
-        rows.append(
-            (
-                scores.name_of(run["config"]["method"]),
-                steps,
-                *(" / ".join(pair) for pair in zip(far, count, strict=True)),
-                *paid,
-            )
-        )
-    ways = ("goal", "random skills", "goal as released")
-    return markdown(("method", "steps", *(f"{policy}: reach / cells" for policy in POLICIES), *ways), rows)
+        moved = (" / ".join(pair) for pair in zip(far, count, strict=True))
+        rows.append((scores.name_of(run["config"]["method"]), steps, *moved, *paid))
+    return markdown(("method", "steps", *(f"{policy}: reach / cells" for policy in POLICIES), *ways.values()), rows)
 
 
 def tasks(env: str, pretrained: str, tested: str = "fixed") -> str:
@@ -299,7 +292,8 @@ TABLES = {
     "kitchen_control": kitchen_control,
     "kitchen_completions": completions,
     "kitchen_tasks": kitchen_tasks,
-    "ant": ant,
+    "ant": lambda: body("ant"),
+    "half_cheetah": lambda: body("half_cheetah"),
     "quick": quick,
     "coverage": coverage,
     "ablations": ablations,
