@@ -118,7 +118,9 @@ class Processes:
 def serve(pipe: Connection, source: Source, worlds: range) -> None:
     """What a worker does: make its worlds, then answer until it is told to end or the other end is gone."""
     for number in STOPS:  # they reach the whole group; the run decides when to stop
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which programs that a world starts would inherit
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)  # see _without_stops
     sys.stdout = sys.stderr  # what worlds print does not mix with results
     try:
         chunk = Chunk(source, worlds)

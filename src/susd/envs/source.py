@@ -98,8 +98,12 @@ def spec_of(identifier: str) -> Any:
 def told(error: BaseException) -> str:
     """An exception in one line: the first of its message, and the last place in somebody's own code that led to it."""
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [f for f in frames if not any(Path(f.filename).is_relative_to(folder) for folder in LIBRARIES)]
-    place = f" ({(theirs or frames)[-1].filename}:{(theirs or frames)[-1].lineno})" if frames else ""
+    theirs = [
+        frame
+        for frame in frames
+        if not frame.filename.startswith("<") and not any(Path(frame.filename).is_relative_to(f) for f in LIBRARIES)
+    ]
+    place = f" ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
     if isinstance(error, SyntaxError):
         place = f" ({error.filename}:{error.lineno})"
     return f"{headline(error)}{place}"
