@@ -213,7 +213,10 @@ def kitchen_control() -> str:
         method, matrix = scores.name_of(run["config"]["method"]), control["matrix"]
         rows.append((method, "spread", *(f"{control['spread'][name]:.3f}" for name in names)))
         if len(matrix) == len(names):
-            rows.append((method, "share moved by its own part", *(f"{matrix[i][i]:.2f}" for i in range(len(names)))))
+            own = [matrix[i][i] for i in range(len(names))]
+            others = [(sum(row[i] for row in matrix) - own[i]) / (len(names) - 1) for i in range(len(names))]
+            rows.append((method, "share moved by its own part", *(f"{value:.2f}" for value in own)))
+            rows.append((method, "by another part, on average", *(f"{value:.2f}" for value in others)))
     return markdown(("method", "", *names), rows)
 
 
