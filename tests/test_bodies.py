@@ -284,3 +284,9 @@ def test_bodies_move_where_nothing_can_be_drawn(before: str, gl: str, count: int
     assert child.returncode == (0 if count else 1), child.stderr
     assert child.stdout.count(sentence) == count
     assert sentence in (child.stdout if count else child.stderr)
+
+
+def test_what_runs_in_jax_does_not_ask_for_opengl() -> None:
+    code = "import os, susd.loop, susd.evaluation.evaluate; assert os.environ['MUJOCO_GL'] == 'foo'"
+    child = subprocess.run([sys.executable, "-c", code], env=os.environ | {"MUJOCO_GL": "foo"}, timeout=120)
+    assert child.returncode == 0

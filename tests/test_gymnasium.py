@@ -1,10 +1,12 @@
 """Gymnasium environments behind the contract of host ones: what is read, scaled and restarted, how a world fails."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import susd
 from conftest import Command, refused
 from susd.envs import make
 from susd.envs.base import Environment, HostEnvironment
@@ -301,8 +304,10 @@ def test_a_worker_that_dies_is_named_at_once(ships: Any) -> None:
 
 
 def test_a_child_of_a_dead_worker_keeps_nobody_waiting(ships: Any) -> None:
+    began = time.monotonic()
     with pytest.raises(WorldError, match="was ended with exit code 7"):
         run(ships(trouble="fork", parallel="processes"))
+    assert time.monotonic() - began < 30  # the child stays for a minute, and holds the pipe of its dead parent
 
 
 def test_workers_leave_it_to_the_run_when_to_stop(ships: Any) -> None:
@@ -450,6 +455,14 @@ def test_a_run_in_a_file_of_ones_own(susd: Command, file: Path) -> None:
     (susd.folder / "ships.py").rename(susd.folder / "boats.py")
     told = susd("train", "--resume", "--run", run, "--epochs", 3, code=2).stderr
     assert f"there is no file 'ships.py': looked for {susd.folder / 'ships.py'}" in told
+
+
+def test_no_worker_outlives_a_training(file: Path, tmp_path: Path) -> None:
+    small = {"hidden": 8, "phi_hidden": 8, "density_hidden": 8, "batch_size": 8, "replay": 100, "warmup": 10}
+    size = {"episodes": 2, "horizon": 5, "gradient_steps": 1, "epochs": 1, "env_options": {"parallel": "processes"}}
+    before = set(multiprocessing.active_children())
+    susd.train(f"{file}:Ship", run=tmp_path / "run", quiet=True, **small, **size)
+    assert set(multiprocessing.active_children()) <= before
 
 
 def test_options_on_the_command_line_have_types() -> None:

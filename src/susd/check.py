@@ -16,8 +16,7 @@ from susd.build import build_env
 from susd.config import Config
 from susd.envs.base import Environment, EnvSpec, HostEnvironment, HostStep
 from susd.envs.gymnasium import GymnasiumWorlds
-from susd.envs.source import told
-from susd.errors import UserError
+from susd.errors import UserError, told
 from susd.progress import short
 
 SEED, LONG = 7, 200  # of the repeated episodes: their seed, and how many steps they have at most

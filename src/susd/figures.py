@@ -47,6 +47,7 @@ STYLE: dict[Any, Any] = {
     "savefig.dpi": 130,
 }
 WIDTH = 7.0  # inches; 910 pixels, about the width of a page of documentation
+GOAL_WAYS = {"goal": "skill for the goal", "random_skill": "random skill", "as_released": "goal as released"}  # zero-shot
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")  # Okabe and Ito's
 MARKERS = "os^Dv*PX"  # tell the lines apart where there is no colour
 WHEEL = ("#31195e", "#2566ae", "#1f9e9e", "#d9b13b", "#d2602b", "#8d1f5a", "#31195e")  # dark to light and back to dark
@@ -407,14 +408,13 @@ def task_curves(
 
 def zero_shot(path: Path, task: str, curves: Mapping[str, Mapping[str, Any]]) -> Path:
     """Reward so far over environment steps: of skills for the goal every seed and the mean, of the other ways the mean."""
-    names = {"goal": "skill for the goal", "random_skill": "random skill", "as_released": "goal as released"}
     with drawing(path, WIDTH, 3.4) as figure:
         axes = figure.add_subplot()
         for order, (way, lines) in enumerate(curves.items()):
             colour, style = PALETTE[order], ("-", "--", ":")[order]
             for seed in lines["seeds"] if way == "goal" else ():
                 axes.plot([0, *lines["steps"]], [0, *seed], color=colour, linewidth=0.6, alpha=0.6)
-            label = f"{names[way]}, {lines['mean'][-1]:.0f}"
+            label = f"{GOAL_WAYS[way]}, {lines['mean'][-1]:.0f}"
             axes.plot([0, *lines["steps"]], [0, *lines["mean"]], color=colour, linestyle=style, linewidth=2.2, label=label)
         axes.set(xlabel="environment steps", ylabel="reward so far")
         axes.margins(x=0.01)

@@ -18,8 +18,7 @@ from susd.build import build_env, build_learner
 from susd.collect import Policy, episodes, host_episodes
 from susd.config import Config
 from susd.envs.base import Environment, HostEnvironment, missing_members
-from susd.envs.source import told
-from susd.errors import UserError
+from susd.errors import UserError, told
 from susd.learner import Learner, LearnerState
 from susd.methods.base import Info
 from susd.networks import Actor

@@ -10,8 +10,6 @@ import difflib
 import importlib.util
 import inspect
 import sys
-import sysconfig
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,11 +18,9 @@ from types import ModuleType
 from typing import Any
 
 import susd.envs.mujoco  # noqa: F401 (chooses how MuJoCo draws, before somebody's file imports it)
-from susd.errors import UserError
+from susd.errors import UserError, told
 
 PREFIX = "gymnasium:"
-# What is not somebody's own code: this package, and what is installed.
-LIBRARIES = (Path(__file__).parents[1], *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")))
 
 
 @dataclass(frozen=True)
@@ -93,26 +89,6 @@ def spec_of(identifier: str) -> Any:
         near = difflib.get_close_matches(plain, known, 4, 0.5)
         hint = f"do you mean {' or '.join(near)}?" if near else f"there are {len(known)}, such as Reacher-v5, Ant-v5"
         raise UserError(f"Gymnasium does not know {plain!r} ({str(error).rstrip('.')}); {hint}") from None
-
-
-def told(error: BaseException) -> str:
-    """An exception in one line: the first of its message, and the last place in somebody's own code that led to it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [
-        frame
-        for frame in frames
-        if not frame.filename.startswith("<") and not any(Path(frame.filename).is_relative_to(f) for f in LIBRARIES)
-    ]
-    place = f" ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
-    if isinstance(error, SyntaxError):
-        place = f" ({error.filename}:{error.lineno})"
-    return f"{headline(error)}{place}"
-
-
-def headline(error: BaseException) -> str:
-    """The kind of an exception and the first line of what it says."""
-    said = error.msg if isinstance(error, SyntaxError) else str(error)
-    return ": ".join([type(error).__name__, *said.strip().splitlines()[:1]])
 
 
 def aside() -> contextlib.redirect_stdout[Any]:

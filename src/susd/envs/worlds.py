@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from susd.envs.source import Source, headline
+from susd.envs.source import Source
 from susd.envs.spaces import Actions, Observations
-from susd.errors import UserError
+from susd.errors import UserError, headline
 
 Step = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # the fields of a HostStep
 

@@ -18,8 +18,7 @@ from susd.build import build_env
 from susd.collect import Policy, courses, rollout
 from susd.config import Config
 from susd.envs.base import Environment, HostEnvironment, close
-from susd.envs.source import told
-from susd.errors import UserError
+from susd.errors import UserError, told
 from susd.evaluation import DEFAULT_STEPS, EVALUATIONS, completions, control, coverage, decoding
 from susd.machine import use_compilation_cache
 from susd.runlog import RunFolder, write_json

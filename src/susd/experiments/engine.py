@@ -21,7 +21,7 @@ from susd.runlog import make_folder, write_text
 
 ATTEMPTS = 2  # a job that dies is tried once more
 FLOPS = 3e10  # of one core in small matmuls; only for the first forecast, before any job of a kind has finished
-EVALUATION_SECONDS = {"coverage": 40.0, "control": 15.0, "decoding": 60.0, "completions": 15.0, "zero-shot": 80}
+EVALUATION_SECONDS = {"coverage": 40.0, "control": 15.0, "decoding": 60.0, "completions": 15.0, "zero-shot": 80.0}
 START_SECONDS = 10.0  # of a process: imports and compilation
 STOP_SECONDS = 20.0  # that a job has to save itself
 

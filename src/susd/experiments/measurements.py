@@ -19,7 +19,6 @@ from susd.experiments.store import Fact
 MEAN, SAMPLED = "trained, mean actions", "trained, sampled actions"
 REFERENCES = {"untrained": "untrained, mean actions", "random actions": "random actions"}
 PHI = "phi"
-GOALS = {"goal": "skill for the goal", "random_skill": "random skill", "as_released": "goal as released"}
 
 
 def coverage(material: Material) -> Parts:
@@ -238,7 +237,7 @@ def zero_shot(material: Material) -> Parts:
         at = {step: sc.per_seed(facts, subject="goal", step=step) for step in steps}
         curves = {label: [(step, at[step][label]) for step in steps if label in at[step]] for label in at[last]}
         path = charts.zero_shot(material.drawn(f"zero-shot-{key}"), title, curves)
-        ends = {name: sc.per_seed(facts, subject=way, step=last) for way, name in GOALS.items()}
+        ends = {name: sc.per_seed(facts, subject=way, step=last) for way, name in figures.GOAL_WAYS.items()}
         ends = {name: values for name, values in ends.items() if values}
         rows: list[list[str]] = [
             [name_of(label), *(seeds_cell(values.get(label), 0) for values in ends.values())] for label in curves
