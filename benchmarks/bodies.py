@@ -21,7 +21,7 @@ import mujoco
 import numpy as np
 
 from susd.envs.mujoco.bodies import DISCOVERY, Ant, Body, HalfCheetah
-from susd.runlog import describe_machine, write_json
+from susd.runs.folder import describe_machine, write_json
 
 RESULTS = Path(__file__).parent / "results"
 IDS = {"ant": "Ant-v5", "half_cheetah": "HalfCheetah-v5"}

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from susd.runlog import write_json
+from susd.runs.folder import write_json
 
 RESULTS = Path(__file__).parent / "results"
 WAYS = {
@@ -27,7 +27,7 @@ WAYS = {
 
 def susd(*arguments: str) -> str:
     """What a command prints; a failure stops the benchmark."""
-    call = [sys.executable, "-m", "susd.cli", *arguments]
+    call = [sys.executable, "-m", "susd.cli.main", *arguments]
     return subprocess.run(call, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from susd.envs.kitchen import DISCOVERY, Kitchen
 from susd.envs.kitchen.controller import compiled
-from susd.runlog import describe_machine, write_json
+from susd.runs.folder import describe_machine, write_json
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from susd import bench
-from susd.runlog import write_json
+from susd.runs.folder import write_json
+from susd.tools import bench
 
 RESULTS = Path(__file__).parent / "results"
 ENVIRONMENTS = ("gunner", "multi_particle")
@@ -44,7 +44,7 @@ def main() -> None:
         parser.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(known)}")
     options.folder.mkdir(parents=True, exist_ok=True)
     for name in options.names or known:
-        call = [sys.executable, "-m", "susd.cli", "bench", *known[name], "--json"]
+        call = [sys.executable, "-m", "susd.cli.main", "bench", *known[name], "--json"]
         done = subprocess.run(call, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
             sys.exit(f"susd bench {' '.join(known[name])} failed")

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from susd.envs.mujoco import bodies
-from susd.runlog import write_json
+from susd.runs.folder import write_json
 
 STEPS = 50
 WORLDS = 64

@@ -16,10 +16,10 @@ from unittest import mock
 
 from mkdocs.structure.files import File, Files
 
-from susd.cli import parser
+from susd.cli.main import parser
 from susd.config import PRESETS, Config, configure
 from susd.envs import ENVIRONMENTS
-from susd.methods.catalog import METHODS
+from susd.methods.registry import METHODS
 
 HEADINGS = {  # the option that begins a group -> the group's heading
     "env": "What is run",

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from susd import checkpoint
 from susd.evaluation.evaluate import evaluate
 from susd.evaluation.zero_shot import zero_shot
-from susd.runlog import RunFolder, read_json, write_json
+from susd.runs import checkpoint
+from susd.runs.folder import RunFolder, read_json, write_json
 
 ALSO = {"kitchen": ("completions",), "ant": ("zero-shot",), "half_cheetah": ("zero-shot",)}
 CURVES = ("epoch", "seed", "coverage_worst", "coverage_average", "control_ratio")

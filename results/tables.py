@@ -10,9 +10,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from susd.experiments import parity, scores, store
-from susd.experiments.scores import Setting
-from susd.experiments.sections import references
+from susd.experiments import metrics_store as store
+from susd.report import aggregate as scores
+from susd.report import parity
+from susd.report.aggregate import Setting
+from susd.report.sections.tasks import references
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "docs/results.md", "docs/presets.md", "docs/speed.md")

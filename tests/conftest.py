@@ -33,7 +33,7 @@ class Command:
     environment: dict[str, str]
 
     def start(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "susd.cli", *map(str, arguments)]
+        command = [sys.executable, "-m", "susd.cli.main", *map(str, arguments)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(command, **{**pipes, "cwd": self.folder, "env": self.environment, **options})
 
@@ -54,7 +54,7 @@ class Command:
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """The one sentence with which a command ends that exits with 2."""
-    from susd.cli import main
+    from susd.cli.main import main
 
     with pytest.raises(SystemExit) as exited:
         main([str(argument) for argument in arguments])
@@ -69,7 +69,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 def checksum(run: Path) -> str:
     """What `susd show` says of the whole state."""
-    from susd.summary import show
+    from susd.cli.tables import show
 
     status = show(run)
     assert status["checksum"]

@@ -17,11 +17,11 @@ from susd.envs.base import EnvSpec
 from susd.factors import Factorization
 from susd.learner import Learner, LearnerState
 from susd.methods.base import Method
-from susd.methods.catalog import METHODS, options_of
-from susd.program import Program
+from susd.methods.registry import METHODS, options_of
 from susd.replay import Transition
 from susd.sac import descend
 from susd.skills import SkillSpace
+from susd.training.trainer import Program
 
 # What a probe depends on is written out, so that it does not move with the presets.
 SMALL: dict[str, Any] = {

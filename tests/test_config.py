@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from susd.build import build_learner
 from susd.config import PRESETS, Config, configure
 from susd.envs import ENVIRONMENTS, make
 from susd.errors import UserError
 from susd.methods.susd import Susd
+from susd.training.build import build_learner
 
 FIELDS = dataclasses.fields(Config)
 NUMBERS = [spec for spec in FIELDS if type(spec.default) in (int, float)]

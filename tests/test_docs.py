@@ -95,9 +95,9 @@ def logged(**options: Any) -> set[str]:
     import jax
     import jax.numpy as jnp
 
-    from susd.build import build_env, build_learner
     from susd.config import configure
     from susd.replay import Transition
+    from susd.training.build import build_env, build_learner
 
     config = configure("gunner", hidden=8, phi_hidden=8, **options)
     spec = build_env(config).spec
@@ -113,7 +113,7 @@ def logged(**options: Any) -> set[str]:
 @pytest.mark.parametrize("code", ["susd", "metra", "lsd", "csd", "diayn", "dusdi"])
 def test_every_metric_of_every_method_is_explained(code: str) -> None:
     """Those of all methods once, the others on the page of the method, together with those of its variants."""
-    from susd.methods.catalog import METHODS
+    from susd.methods.registry import METHODS
 
     runs = [logged(method=card.name) for card in METHODS.values() if card.code == code]
     own = explained(code, "Logged metrics")
@@ -126,7 +126,7 @@ def test_every_metric_of_every_method_is_explained(code: str) -> None:
 
 
 def test_every_method_has_a_page_that_names_its_options() -> None:
-    from susd.methods.catalog import METHODS
+    from susd.methods.registry import METHODS
 
     listed = (ROOT / "docs/methods/index.md").read_text()
     options = generator().options()  # which susd.md leaves to the page on presets
@@ -141,7 +141,7 @@ def test_every_method_has_a_page_that_names_its_options() -> None:
 
 
 def test_the_tables_of_the_methods_are_filled_in() -> None:
-    from susd.methods.catalog import METHODS
+    from susd.methods.registry import METHODS
 
     page = generator().on_page_markdown((ROOT / "docs/methods/index.md").read_text())
     assert "<!-- " not in page
@@ -214,10 +214,10 @@ def test_make_targets_of_the_pages_exist() -> None:
 
 
 def test_commands_of_the_pages_are_understood() -> None:
-    from susd.build import build_env, build_learner
-    from susd.cli import parser
-    from susd.commands import given, run_train
+    from susd.cli.commands import given, run_train
+    from susd.cli.main import parser
     from susd.config import configure
+    from susd.training.build import build_env, build_learner
 
     lines = [
         line.partition("#")[0].strip().removeprefix("run=$(").removesuffix(")")

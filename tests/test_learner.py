@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from reference import Recorder, fast, plain, random_like, random_transitions, unlearned
-from susd.build import build_env, build_learner
 from susd.config import configure
 from susd.learner import Learner
 from susd.methods.base import RunningMean
 from susd.methods.susd import Susd
 from susd.networks import MLP
 from susd.sac import SacBatch, SacState
+from susd.training.build import build_env, build_learner
 
 KEY = jax.random.key(0)
 TINY = {"hidden": 8, "phi_hidden": 8, "discount": 0.9}

@@ -3,14 +3,14 @@
 from importlib import import_module
 from typing import Any
 
-from susd.envs.gym_register import register_when_imported
+from susd.envs.gymnasium.registration import register_when_imported
 
 __version__ = "0.1.0"
 _HOMES = {
-    "train": "susd.loop",
-    "load": "susd.agent",
-    "downstream": "susd.transfer",
-    "Agent": "susd.agent",
+    "train": "susd.training.train",
+    "load": "susd.training.agent",
+    "downstream": "susd.downstream.config",
+    "Agent": "susd.training.agent",
     "configure": "susd.config",
     "Config": "susd.config",
     "make": "susd.envs",

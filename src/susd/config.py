@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from susd.errors import UserError
-from susd.methods.catalog import METHOD_OPTIONS, METHODS, having, options_of
+from susd.methods.registry import METHOD_OPTIONS, METHODS, having, options_of
 
 KINDS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text", dict: "a mapping"}
 MAX_SEED = 2**31 - 1

@@ -18,7 +18,7 @@ ENVIRONMENTS: dict[str, str] = {  # name -> module:class, imported when it is fi
     "ant": "susd.envs.mujoco.bodies:Ant",
     "half_cheetah": "susd.envs.mujoco.bodies:HalfCheetah",
 }
-OWN = "gymnasium:ID, FILE.py:NAME"  # the two forms of names of other environments, see susd.envs.source
+OWN = "gymnasium:ID, FILE.py:NAME"  # the two forms of names of other environments, see susd.envs.gymnasium.source
 
 
 def choices() -> str:
@@ -29,7 +29,7 @@ def choices() -> str:
 def check_name(name: str) -> None:
     """Refuse the name of an environment that cannot be: at once, and without importing anything of it."""
     if name not in ENVIRONMENTS:
-        from susd.envs.source import check_own
+        from susd.envs.gymnasium.source import check_own
 
         if not check_own(name):
             raise UserError(f"unknown environment {name!r}; there are: {choices()}")
@@ -42,7 +42,7 @@ def make(name: str, worlds: int | None = None, **options: Any) -> Environment | 
     """
     check_name(name)
     if name not in ENVIRONMENTS:
-        from susd.envs.own import make_own
+        from susd.envs.gymnasium.loader import make_own
 
         return make_own(name, worlds, options)
     module, _, attribute = ENVIRONMENTS[name].partition(":")

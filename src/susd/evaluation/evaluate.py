@@ -12,17 +12,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from susd import figures, video
-from susd.agent import Agent, load_all
-from susd.build import build_env
 from susd.collect import Policy, courses, rollout
 from susd.config import Config
 from susd.envs.base import Environment, HostEnvironment, close
 from susd.errors import UserError, told
 from susd.evaluation import DEFAULT_STEPS, EVALUATIONS, completions, control, coverage, decoding
-from susd.machine import use_compilation_cache
-from susd.runlog import RunFolder, write_json
+from susd.runs.folder import RunFolder, write_json
 from susd.tasks import TASKS, make_task
+from susd.training.agent import Agent, load_all
+from susd.training.build import build_env
+from susd.training.resources import use_compilation_cache
+from susd.viz import figures, video
 
 Result = dict[str, Any]
 Draw = Callable[[Path], Any]

@@ -11,18 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from susd import figures
-from susd.agent import Agent, load_all
-from susd.build import build_env
 from susd.config import MAX_SEED, Config
 from susd.envs.mujoco.bodies import Body
 from susd.errors import UserError
 from susd.evaluation import NO_EMBEDDING, ZERO_SHOT
-from susd.machine import use_compilation_cache
 from susd.methods.base import Method
-from susd.methods.catalog import METHODS
-from susd.runlog import RunFolder, write_json
+from susd.methods.registry import METHODS
+from susd.runs.folder import RunFolder, write_json
 from susd.tasks.goals import RULES, GoalTask, Rules
+from susd.training.agent import Agent, load_all
+from susd.training.build import build_env
+from susd.training.resources import use_compilation_cache
+from susd.viz import figures
 
 SEEDS = 8  # environment seeds, side by side in as many worlds
 STEPS = 20_000  # of every seed

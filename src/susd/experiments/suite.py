@@ -37,14 +37,14 @@ from pathlib import Path
 from typing import Any
 
 from susd.config import MAX_SEED, Config, configure
+from susd.downstream.config import DEFAULT_LAYOUTS, DownstreamConfig, preset_options
 from susd.envs import check_name
 from susd.errors import UserError
 from susd.evaluation import DEFAULT_STEPS, EVALUATIONS, NO_EMBEDDING, ZERO_SHOT
-from susd.methods.catalog import METHODS
-from susd.runlog import config_hash
+from susd.methods.registry import METHODS
+from susd.runs.folder import config_hash
 from susd.tasks import TASKS, full_name
 from susd.tasks.goals import RULES
-from susd.transfer import DEFAULT_LAYOUTS, DownstreamConfig, preset_options
 
 SHIPPED = Path(__file__).parent / "suites"
 TOP = ("about", "seeds", "train", "evaluations", "downstream", "environments", "methods", "controls")

@@ -8,7 +8,7 @@ from typing import Any
 
 from susd.config import Config, configure
 from susd.errors import UserError
-from susd.methods.catalog import METHODS
+from susd.methods.registry import METHODS
 
 TEXTS = ("objective", "constraint", "weight", "reward", "prior")
 WIDTH = 100

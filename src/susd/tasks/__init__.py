@@ -35,7 +35,7 @@ TASKS: dict[str, Entry] = {
     "gunner-unlim": Entry("gunner", "susd.tasks.gunner:GunnerTask", {"limited": False}),
     "gunner-lim": Entry("gunner", "susd.tasks.gunner:GunnerTask", {"limited": True}),
     **{
-        f"multi_particle-{kind}-{level}": Entry("multi_particle", f"susd.tasks.particle:{source}", {"agents": agents})
+        f"multi_particle-{kind}-{level}": Entry("multi_particle", f"susd.tasks.multi_particle:{source}", {"agents": agents})
         for kind, source, levels in (("seq", "Sequential", _SEQUENTIAL), ("fp", "FoodPoison", _FOOD_POISON))
         for level, agents in levels.items()
     },

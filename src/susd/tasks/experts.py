@@ -15,7 +15,7 @@ from susd.envs.multi_particle import ParticleState
 from susd.errors import UserError
 from susd.tasks.base import DECISION, HostTask, Task
 from susd.tasks.gunner import PHASE, GunnerTask, GunnerTaskState
-from susd.tasks.particle import WINDOW, FoodPoison, Sequential
+from susd.tasks.multi_particle import WINDOW, FoodPoison, Sequential
 
 Expert = Callable[[Any], jax.Array]  # task state -> primitive action in [-1, 1]
 

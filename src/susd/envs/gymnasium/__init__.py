@@ -1,0 +1,1 @@
+"""Gymnasium environments, and ours behind its interface."""

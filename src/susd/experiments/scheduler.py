@@ -1,0 +1,269 @@
+"""`susd suite run NAME`: do the jobs of a suite, on this machine or on a Ray cluster; what is finished is skipped."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from susd.errors import UserError
+from susd.experiments import metrics_store as store
+from susd.experiments.job import FACTS, is_trained
+from susd.experiments.suite import Job, Suite
+from susd.runs.folder import make_folder, write_text
+from susd.runs.progress import Progress, duration
+
+ATTEMPTS = 2  # a job that dies is tried once more
+FLOPS = 3e10  # of one core in small matmuls; only for the first forecast, before any job of a kind has finished
+EVALUATION_SECONDS = {"coverage": 40.0, "control": 15.0, "decoding": 60.0, "completions": 15.0, "zero-shot": 80.0}
+START_SECONDS = 10.0  # of a process: imports and compilation
+STOP_SECONDS = 20.0  # that a job has to save itself
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended; the reason is empty where all went well."""
+
+    job: Job
+    reason: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What came of a suite."""
+
+    done: int
+    skipped: int
+    failed: list[Outcome]
+    results: Path
+
+
+class Engine(Protocol):
+    """Where jobs run."""
+
+    slots: int  # jobs at the same time
+
+    def start(self, job: Job) -> Any:
+        """Begin a job; the handle is for `ended`."""
+
+    def ended(self, handles: Iterable[Any], seconds: float) -> list[tuple[Any, str]]:
+        """The handles whose jobs have ended, with the reason of a failure or "", after waiting so long at most."""
+
+    def close(self) -> None:
+        """Stop what still runs."""
+
+
+def begin(job: str, runs: Path, results: Path, one_thread: bool) -> subprocess.Popen[bytes]:
+    """One job in a process of its own, which dies with this one: the other end of its standard input is here."""
+    log = _log(job, runs)
+    make_folder(log.parent)
+    command = [sys.executable, "-m", "susd.experiments.job", str(results / "suite.toml"), job]
+    command += ["--runs", str(runs), "--results", str(results)]
+    streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
+    with open(log, "wb") as file:
+        return subprocess.Popen(command, stderr=file, env=_environment(one_thread), **streams)
+
+
+def reason(job: str, runs: Path, code: int) -> str:
+    """Why a job failed, or ""."""
+    if code == 0:
+        return ""
+    lines = _log(job, runs).read_text(errors="replace").strip().splitlines()
+    return f"{lines[-1] if lines else 'no message'} (exit code {code}, log {_log(job, runs)})"
+
+
+def _log(job: str, runs: Path) -> Path:
+    return runs / ".jobs" / f"{job.replace('/', '~')}.log"
+
+
+def _environment(one_thread: bool) -> dict[str, str]:
+    """Jobs side by side are fastest with one thread each."""
+    env = dict(os.environ)
+    if one_thread:
+        flags = f"{env.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
+        env |= {"OMP_NUM_THREADS": "1", "XLA_FLAGS": flags.strip()}
+    return env
+
+
+class Local:
+    """Processes of this machine."""
+
+    def __init__(self, workers: int, runs: Path, results: Path) -> None:
+        self.slots, self._runs, self._results = workers, runs, results
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, job: Job) -> str:
+        """The handle is the job's name."""
+        self._processes[job.name] = begin(job.name, self._runs, self._results, self.slots > 1)
+        return job.name
+
+    def ended(self, handles: Iterable[str], seconds: float) -> list[tuple[str, str]]:
+        """Those that are done."""
+        deadline = time.monotonic() + seconds
+        while not (done := [name for name in handles if self._processes[name].poll() is not None]):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        return [(name, reason(name, self._runs, self._processes.pop(name).returncode)) for name in done]
+
+    def close(self) -> None:
+        """Ask what still runs to stop, which saves a training where it is, and end it if that takes long."""
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            try:
+                process.wait(timeout=STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def forecast(jobs: Sequence[Job], suite: Suite, facts: Sequence[store.Fact]) -> tuple[dict[str, float], int]:
+    """Seconds of every job, and for how many that is measured: on finished jobs of the same kind."""
+    kinds = {job.name: job.kind for job in suite.declared}
+    known: dict[str, list[float]] = {}
+    for fact in facts:
+        if fact.metric == store.LAST and fact.job in kinds:
+            known.setdefault(kinds[fact.job], []).append(fact.value)
+    seconds = {job.name: statistics.median(known[job.kind]) if job.kind in known else _guess(job) for job in jobs}
+    return seconds, sum(job.kind in known for job in jobs)
+
+
+def _guess(job: Job) -> float:
+    """From the multiplications of gradient steps, roughly: three networks, forward and backward."""
+    if job.phase not in ("train", "downstream"):
+        return START_SECONDS + EVALUATION_SECONDS[job.phase]
+    c = job.config
+    steps = c["gradient_steps"] * c["epochs" if job.phase == "train" else "episodes"]
+    weights = c["hidden"] * (100 + c["hidden"] * (c["layers"] - 1))
+    return START_SECONDS + steps * c["batch_size"] * weights * 30 / FLOPS
+
+
+def run(suite: Suite, engine: Engine, runs: Path, results: Path, quiet: bool = False) -> Summary:
+    """All jobs that are not finished, each after the one it needs; the display and the forecast go to standard error."""
+    facts = store.load(results / FACTS)
+    finished = _finished(suite, facts)
+    waiting = [job for job in suite.jobs if job.name not in finished]
+    needed = {job.needs for job in waiting if job.needs in finished and not is_trained(job, runs)}
+    waiting = [job for job in suite.jobs if job.name not in finished or job.name in needed]
+    finished -= needed
+    skipped = len(suite.jobs) - len(waiting)
+    for folder in (runs, results):
+        make_folder(folder)
+    write_text(results / "suite.toml", suite.text)
+    times, measured = forecast(waiting, suite, facts)
+    if not quiet:
+        _announce(suite, waiting, skipped, times, measured, engine.slots)
+    failed: list[Outcome] = []
+    attempts: dict[str, int] = {}
+    running: dict[Any, Job] = {}
+    done, began = 0, time.monotonic()
+    with Progress(len(waiting), quiet=quiet) as progress:
+        try:
+            while waiting or running:
+                for job in [j for j in waiting if j.needs is None or j.needs in finished][: engine.slots - len(running)]:
+                    waiting.remove(job)
+                    attempts[job.name] = attempts.get(job.name, 0) + 1
+                    running[engine.start(job)] = job
+                if not running:  # what is left needs a job that failed
+                    failed += [Outcome(job, f"{job.needs} failed") for job in waiting]
+                    break
+                for handle, why in engine.ended(list(running), 1.0):
+                    job = running.pop(handle)
+                    if not why:
+                        finished.add(job.name)
+                        done += 1
+                    elif attempts[job.name] < ATTEMPTS:
+                        progress.message(f"again, because it failed: {job.name}: {why}")
+                        waiting.insert(0, job)
+                    else:
+                        progress.message(f"failed: {job.name}: {why}")
+                        failed.append(Outcome(job, why))
+                left = _left(times, waiting, running.values(), finished, engine.slots, time.monotonic() - began)
+                now = ", ".join(f"{job.run.partition('/')[2]} {job.name.rpartition('/')[2]}" for job in running.values())
+                progress.update(done, {"failed": str(len(failed)), "now": now or "-"}, left)
+        finally:
+            engine.close()
+    return Summary(done, skipped, failed, results)
+
+
+def _finished(suite: Suite, facts: Iterable[store.Fact]) -> set[str]:
+    """The names of the jobs that are finished, with the options that they have in the suite now."""
+    keys = store.finished(facts)
+    return {job.name for job in suite.jobs if (job.name, job.hash) in keys}
+
+
+def status(suite: Suite, results: Path, workers: int | None) -> dict[str, Any]:
+    """The jobs, which of them are finished, and how long the others will take."""
+    facts = store.load(results / FACTS)
+    finished = _finished(suite, facts)
+    waiting = [job for job in suite.jobs if job.name not in finished]
+    times, measured = forecast(waiting, suite, facts)
+    slots = workers or os.cpu_count() or 1
+    return {
+        "suite": suite.name,
+        "about": " ".join(suite.about.split()),
+        "jobs": [{"job": j.name, "finished": j.name in finished, "seconds": times.get(j.name)} for j in suite.jobs],
+        "finished": len(finished),
+        "workers": slots,
+        "seconds_left": sum(times.values()) / slots,
+        "measured": measured,
+    }
+
+
+def table(status: dict[str, Any]) -> str:
+    """A status for a person: runs in lines, with what is still to do of each."""
+    left: dict[str, list[str]] = {}
+    for job in status["jobs"]:
+        run, _, what = job["job"].rpartition("/")
+        left.setdefault(run, []).extend([] if job["finished"] else [what])
+    width = max(len(run) for run in left)
+    rows = [f"  {run:{width}}  {' '.join(jobs) or 'finished'}" for run, jobs in left.items()]
+    head = f"suite {status['suite']}: {status['finished']} of {len(status['jobs'])} jobs are finished; to do:"
+    tail = f"forecast: {duration(status['seconds_left'])} with {status['workers']} at a time"
+    return "\n".join([head, *rows, tail])
+
+
+def _left(
+    times: dict[str, float], waiting: Iterable[Job], running: Iterable[Job], finished: set[str], slots: int, passed: float
+) -> float:
+    """Seconds to go, corrected by how the forecast has fared so far."""
+    half = 0.5 * sum(times[job.name] for job in running)  # of what is running, on average
+    over = sum(seconds for name, seconds in times.items() if name in finished)
+    ahead = half + sum(times[job.name] for job in waiting)
+    pace = passed * slots / (over + half) if over > 60 else 1.0
+    return ahead / slots * pace
+
+
+def _announce(
+    suite: Suite, waiting: Sequence[Job], skipped: int, times: dict[str, float], measured: int, slots: int
+) -> None:
+    total = sum(times.values())
+    basis = f"{measured} jobs are like finished ones" if measured else "a rough guess until the first jobs have finished"
+    lines = [
+        f"suite {suite.name}: {len(suite.jobs)} jobs, {skipped} finished before, {len(waiting)} to do",
+        f"forecast: {duration(total / slots)} with {slots} at a time ({basis})",
+    ]
+    print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def folders(suite: Suite, runs: Path | None, results: Path | None) -> tuple[Path, Path]:
+    """Where runs and results go: below runs/ and results/ if nothing else is said."""
+    return (runs or Path("runs") / suite.name).resolve(), (results or Path("results") / suite.name).resolve()
+
+
+def engine_of(name: str, address: str | None, workers: int | None, runs: Path, results: Path) -> Engine:
+    """The engine of that name."""
+    if name == "ray":
+        from susd.experiments.ray import Ray
+
+        return Ray(address, workers, runs, results)
+    if address is not None:
+        raise UserError(f"--address is {address!r}, but it is for --engine ray")
+    count = workers or os.cpu_count() or 1
+    return Local(count, runs, results)

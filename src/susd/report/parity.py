@@ -1,0 +1,245 @@
+"""Our numbers beside the paper's: each of them, by which protocol, and in a sentence what differs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from susd.evaluation import ZERO_SHOT
+from susd.experiments.metrics_store import Fact
+from susd.experiments.statistics import Estimate, estimate
+from susd.report.aggregate import (
+    NAMES,
+    OURS,
+    Score,
+    Setting,
+    Tasks,
+    base,
+    is_rival,
+    name_of,
+    over_seeds,
+    per_seed,
+    pretrained,
+)
+
+EPISODES = 10_000  # of training a task in the paper
+SMOOTHING = 2500  # episodes: its curves are means of the last ten evaluations, one every 250 episodes
+STEPS = {
+    "multi_particle": 4_000_000,
+    "gunner": 4_000_000,
+    "kitchen": 4_000_000,
+    "ant": 16_000_000,
+    "half_cheetah": 16_000_000,
+}
+LAYOUTS = {"multi_particle": ("1", "2", "3"), "gunner": ("0", "1", "3")}
+HARD_LAYOUTS = ("1", "2", "22")  # of seq-hard
+
+SOURCES = {  # what is to be known of all numbers of one place in the paper
+    "Factor decoding error (table)": "The original reports the least validation error over epochs and sizes, of one "
+    "policy; ours is the error on states kept apart. The paper holds 20, 14 or 6 numbers of SUSD against 2 of its rivals.",
+    "Accidental completions in 10,000 steps (table)": "Eight repetitions of one policy, mean and standard deviation.",
+    "Tasks (main figure)": "The three seeds of Multi-Particle are three layouts with one policy, so sequential scores come "
+    "in thirds of the bound. Those of Kitchen are means over the whole run.",
+    "Tasks on the way (main figure)": "Ours is smoothed in the same way, over the 2,500 episodes before.",
+    "PoS and PoT in Kitchen (appendix)": "Means over the whole run.",
+    "Ablation (appendix)": "The paper's variant without factors is its METRA run with a skill of two numbers; ours takes "
+    "out the weight and the factors and nothing else.",
+    "20 factors instead of 10 (appendix)": "",
+    "Skills as large as SUSD's (appendix)": "",
+    "Discrete skills (appendix)": "",
+    "Number of factors (appendix)": "",
+    "Coverage and zero-shot goals (text and figures without numbers)": "Only orderings can be compared.",
+    "Not in the paper: images of the released repository": "For context.",
+}
+CLAIMS = {  # quantity -> phase, subject, metric ("": the row's subject) and what is to be known of our number
+    "coverage": (
+        "coverage",
+        "trained, sampled actions",
+        "",
+        "Sampled actions, 20,000 steps; action noise saturates this count.",
+    ),
+    "zero_shot": (ZERO_SHOT, "goal", "reward", "Reward of 20,000 steps, mean over eight environment seeds."),
+}
+WRONG_REWARD = "The original very likely scores DUSDi wrongly: its reward reads other entries than the distances it needs."
+WRONG_ORDER = "In the original the skills get the observation in another order than in training."
+TOO_FAST = "In the original's script the agent moves 3.3 times too fast."
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of the paper."""
+
+    source: str
+    environment: str
+    quantity: str  # decoding, completions, downstream, coverage or zero_shot
+    subject: str
+    label: str
+    episode: str  # of training; empty: at the end
+    paper: str  # a number, or what the text says in place of one
+    spread: str
+    printed: str  # yes, or no where it is only in the released repository
+    note: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """One number of the paper beside ours."""
+
+    row: Row
+    ours: Estimate | None  # None: not run
+    same: str  # "yes", "no" or, where nothing was run, empty
+    result: str
+    notes: tuple[str, ...]  # sentences on what differs
+
+
+def paper() -> list[Row]:
+    """The numbers of the paper."""
+    with open(Path(__file__).with_name("paper.csv"), newline="", encoding="utf-8") as file:
+        return [Row(**entry) for entry in csv.DictReader(file)]
+
+
+def compare(facts: Sequence[Fact], scores: Mapping[Setting, Tasks], presets: set[str]) -> list[Line]:
+    """Every number of the paper beside ours; `presets` are those of the suite, empty if unknown."""
+    known = {(fact.environment, fact.phase, fact.label) for fact in facts}
+
+    def comparable(fact: Fact) -> bool:
+        """Pretrained in one layout as the paper's, or on random ones where nothing else was run."""
+        return pretrained(fact.label) == "fixed" or (fact.environment, fact.phase, base(fact.label)) not in known
+
+    fixed = [fact for fact in facts if fact.phase != "downstream" and comparable(fact)]
+    steps: dict[tuple[str, str], int] = {}
+    for fact in fixed:
+        if fact.phase == "train":
+            place = fact.environment, base(fact.label)
+            steps[place] = max(steps.get(place, 0), fact.step)
+    return [_line(row, fixed, scores, steps.get((row.environment, row.label)), presets) for row in paper()]
+
+
+def _line(row: Row, facts: list[Fact], scores: Mapping[Setting, Tasks], steps: int | None, presets: set[str]) -> Line:
+    if row.quantity == "downstream":
+        ours, reasons = _task(row, scores)
+    elif row.quantity in CLAIMS:
+        return _claim(row, facts)
+    else:
+        ours, reasons = _measured(row, facts)
+    if ours is None:
+        return _absent(row)
+    if steps and steps < 0.99 * STEPS[row.environment]:
+        reasons.append(f"pretrained for {steps:,} of {STEPS[row.environment]:,} steps")
+    if presets != {"paper"}:
+        reasons.append(f"preset {' and '.join(sorted(presets))}" if presets else "preset unknown, no suite file")
+    budget = ["Ours: " + ", ".join(reasons) + "."] if reasons else []
+    return Line(row, ours, "no" if reasons else "yes", _verdict(float(row.paper), ours), (*budget, *_known(row)))
+
+
+def _absent(row: Row) -> Line:
+    return Line(row, None, "", "not run", _known(row))
+
+
+def _task(row: Row, scores: Mapping[Setting, Tasks]) -> tuple[Estimate | None, list[str]]:
+    """Our scores on fixed layouts: on the paper's if all of them were tested, else on those that were."""
+    ways = {way: scores.get(Setting(row.environment, way, "fixed"), {}) for way in ("fixed", "random")}
+    by_way = {way: tasks.get(row.subject, {}).get(row.label, []) for way, tasks in ways.items()}
+    found = by_way["fixed"] or by_way["random"]
+    wanted = HARD_LAYOUTS if row.subject == "seq-hard" else LAYOUTS.get(row.environment, ())
+    if set(wanted) <= {score.layout for score in found}:
+        found = [score for score in found if score.layout in wanted]
+    values = [_at(score, int(row.episode)) for score in found] if row.episode else [score.value for score in found]
+    known = [value for value in values if value is not None]
+    if not known:
+        return None, []
+    reasons = [] if by_way["fixed"] else ["pretrained on random layouts"]
+    last = max(max(score.curve, default=0) for score in found)
+    if not row.episode and last < 0.97 * EPISODES:  # the paper's last evaluation is that of episode 9,750
+        reasons.append(f"{last:,} of {EPISODES:,} episodes")
+    layouts = sorted({score.layout for score in found}, key=lambda layout: (len(layout), layout))
+    if wanted and set(layouts) != set(wanted):
+        reasons.append(f"layouts {', '.join(layouts)} instead of {', '.join(wanted)}")
+    if (policies := len({score.seed for score in found})) > 1:
+        reasons.append(f"{policies} pretrained policies instead of one")
+    return estimate([np.array(known)]), reasons
+
+
+def _at(score: Score, episode: int) -> float | None:
+    """The curve at an episode, smoothed as the paper's are; None if training was shorter."""
+    if max(score.curve, default=0) < episode:
+        return None
+    return float(np.mean([value for at, value in score.curve.items() if episode - SMOOTHING < at <= episode]))
+
+
+def _measured(row: Row, facts: list[Fact]) -> tuple[Estimate | None, list[str]]:
+    metric = {"decoding": "error", "completions": "mean"}.get(row.quantity, "")
+    mine = [f for f in facts if (f.phase, f.environment, f.metric) == (row.quantity, row.environment, metric)]
+    mine = [f for f in mine if row.subject in (f.subject, f.subject.partition("-")[2])]
+    values = per_seed(mine).get(row.label)
+    if values is None:
+        return None, []
+    reasons = ["error on states kept apart"] if row.quantity == "decoding" else []
+    return over_seeds(values), reasons + ([f"{len(values)} policies instead of one"] if len(values) > 1 else [])
+
+
+def _claim(row: Row, facts: list[Fact]) -> Line:
+    """An ordering: SUSD against the best of its rivals, by the paper's protocol."""
+    phase, subject, metric, note = CLAIMS[row.quantity]
+    mine = [f for f in facts if (f.phase, f.environment, f.step) == (phase, row.environment, 20_000)]
+    values = per_seed(mine, subject=subject, metric=metric or row.subject)
+    rivals = {label: over_seeds(of) for label, of in values.items() if is_rival(label)}
+    if OURS not in values or not rivals:
+        return _absent(row)
+    ours, best = over_seeds(values[OURS]), max(rivals, key=lambda label: rivals[label].value)
+    digits = 2 if row.subject.startswith("cells") else 0
+    result = "SUSD highest" if ours.value > rivals[best].value else f"{name_of(best)} highest"
+    theirs = f"The best rival, {name_of(best)}, has {rivals[best].value:.{digits}f}."
+    return Line(row, ours, "no", result, (theirs, note))
+
+
+def _known(row: Row) -> tuple[str, ...]:
+    """What is known of the original's number, and what is wrong with it."""
+    found = [row.note] if row.note else []
+    if (row.environment, row.quantity, row.label) == ("multi_particle", "downstream", "dusdi"):
+        found.append(WRONG_REWARD)
+    if (row.environment, row.quantity) == ("gunner", "downstream") and base(row.label) != "dusdi":
+        found.append(WRONG_ORDER)
+    if (row.environment, row.quantity) == ("gunner", "decoding"):
+        found.append(TOO_FAST)
+    return tuple(found)
+
+
+def _verdict(theirs: float, ours: Estimate) -> str:
+    if ours.count > 1 and ours.low <= theirs <= ours.high:
+        return "paper's is inside our interval"
+    return "ours is higher" if ours.value > theirs else "ours is lower" if ours.value < theirs else "equal"
+
+
+def to_csv(lines: Sequence[Line]) -> str:
+    """The comparison as a table for programs."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    head = ("source", "environment", "quantity", "subject", "method", "episode", "paper", "paper_spread", "in_paper")
+    writer.writerow([*head, "ours", "low", "high", "scores", "same_protocol", "result", "note"])
+    for line in lines:
+        row, ours = line.row, line.ours
+        numbers = [""] * 4 if ours is None else [*(f"{x:.6g}" for x in (ours.value, ours.low, ours.high)), str(ours.count)]
+        first = [
+            row.source,
+            row.environment,
+            row.quantity,
+            row.subject,
+            row.label,
+            row.episode,
+            row.paper,
+            row.spread,
+            row.printed,
+        ]
+        writer.writerow([*first, *numbers, line.same, line.result, " ".join([SOURCES[row.source], *line.notes]).strip()])
+    return out.getvalue()
+
+
+def method_name(label: str) -> str:
+    """The names of variants that only the paper has, besides those that every report knows."""
+    return name_of(label) if label in NAMES else label.replace("susd-", "SUSD, ").replace("-", " ")

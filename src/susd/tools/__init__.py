@@ -1,0 +1,1 @@
+"""Tools around a run: checks, benchmarks, diagnostics."""

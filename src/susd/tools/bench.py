@@ -1,0 +1,389 @@
+"""How fast this machine is: environment steps, gradient steps beside the machine's own matmul rate, whole epochs.
+
+Times exclude compilation. Things that are compared are measured in turns and compared turn by turn, so that other work on
+the machine disturbs both alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.interpreters.partial_eval import dce_jaxpr
+
+from susd import replay
+from susd.config import Config, configure
+from susd.envs.base import Environment, HostEnvironment
+from susd.errors import UserError
+from susd.methods.registry import METHOD_OPTIONS, METHODS
+from susd.runs.folder import describe_machine
+from susd.runs.progress import short
+from susd.training.build import build_env
+from susd.training.trainer import Program, TrainState, subkey
+
+WORLDS = 1024  # of a functional environment
+MATMUL = 2048  # large enough that a machine's rate no longer grows with it
+_COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+def run(what: str, config: Config, seconds: float, worlds: int | None = None) -> dict[str, Any]:
+    """Measure `env`, `update` or `epoch` for about `seconds` after compiling; the result is plain JSON."""
+    if what not in _BENCHES:
+        raise UserError(f"there is no benchmark {what!r}; choose one of {', '.join(_BENCHES)}")
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise UserError(f"--seconds is {seconds:g}; it must be more than 0")
+    if worlds is not None and worlds < 1:
+        raise UserError(f"--worlds is {worlds}; it must be at least 1")
+    numbers = _BENCHES[what](config, seconds, worlds)
+    meta = describe_machine(config.to_json(), "")
+    del meta["command"]  # it holds this machine's paths, and the config says more
+    return {"bench": what, "config": config.to_json(), **meta, **numbers, "peak_resident_bytes": peak_memory()}
+
+
+def bench_env(config: Config, seconds: float, worlds: int | None = None) -> dict[str, Any]:
+    """Steps per second of many worlds under uniformly random actions, all steps in one scan, observations included."""
+    env, steps = build_env(config if worlds is None else dataclasses.replace(config, episodes=worlds)), 100
+    if not isinstance(env, Environment):
+        return _bench_host(env, seconds, config.seed)
+    worlds = worlds or WORLDS
+    with _stopwatch() as compile_seconds:
+        start, advance = _random_walk(env, worlds, steps)
+        state = start(jax.random.key(config.seed))
+        state = jax.block_until_ready(advance(state, jax.random.key(0)))
+
+    def once() -> None:
+        nonlocal state
+        state = jax.block_until_ready(advance(state, jax.random.key(1)))
+
+    times = measure({"env": once}, seconds)["env"]
+    return {
+        "worlds": worlds,
+        "env_steps_per_second": worlds * steps / statistics.median(times),
+        "env_steps_per_second_best": worlds * steps / min(times),
+        "repetitions": len(times),
+        "compile_seconds": compile_seconds[0],
+    }
+
+
+def _bench_host(env: HostEnvironment, seconds: float, seed: int) -> dict[str, Any]:
+    """The same of a host environment: whole episodes, resets included, by default in as many worlds as a run has."""
+    random, shape = np.random.default_rng(seed), (env.worlds, env.spec.action_size)
+
+    def once() -> None:
+        env.reset(int(random.integers(2**31)))
+        for _ in range(env.spec.horizon):
+            env.step(random.uniform(-1.0, 1.0, shape).astype(np.float32))
+
+    with _stopwatch() as compile_seconds:
+        once()
+    times = measure({"env": once}, seconds)["env"]
+    steps = env.worlds * env.spec.horizon
+    return {
+        "worlds": env.worlds,
+        "env_steps_per_second": steps / statistics.median(times),
+        "env_steps_per_second_best": steps / min(times),
+        "repetitions": len(times),
+        "compile_seconds": compile_seconds[0],
+    }
+
+
+@dataclass(frozen=True)
+class _Updates:
+    """Gradient steps of one learner, compiled and ready to be timed."""
+
+    turn: Callable[[], None]  # takes `steps` gradient steps
+    steps: int
+    flops: int  # of the matrix products of one step
+    flops_xla: float | None
+    parameters: int
+    compile_seconds: float
+
+
+def _updates(program: Program) -> _Updates:
+    """Compile the updates of a program's learner on replayed batches of its untrained policy."""
+    config, learner = program.config, program.learner
+    state = jax.jit(learner.init)(jax.random.key(config.seed))
+    buffer = _filled(program)
+    example = jax.eval_shape(lambda: replay.sample(buffer, jax.random.key(0), config.batch_size))
+    flops = matmul_flops(learner.update, state, example, jax.random.key(0))
+    steps = max(1, min(config.gradient_steps, round(2e10 / flops)))  # a fraction of a second per turn
+    parameters = sum(x.size for x in jax.tree.leaves((state.params, state.sac.actor, state.sac.critic)))
+    counted = (jax.jit(learner.update).lower(state, example, jax.random.key(0)).cost_analysis() or {}).get("flops")
+
+    def learn(state: Any, key: jax.Array) -> Any:
+        return learner.learn(state, buffer, key, steps, jnp.bool_(True))[0]
+
+    with _stopwatch() as compile_seconds:
+        compiled = jax.jit(learn, donate_argnums=0).lower(state, jax.random.key(0)).compile()
+
+    def turn() -> None:
+        nonlocal state
+        state = jax.block_until_ready(compiled(state, jax.random.key(1)))
+
+    return _Updates(turn, steps, flops, counted, parameters, compile_seconds[0])
+
+
+def bench_update(config: Config, seconds: float, worlds: int | None = None) -> dict[str, Any]:
+    """Gradient steps per second on replayed batches, and their FLOP/s as a share of a large matmul's, in the same run."""
+    del worlds
+    if config.seeds > 1:
+        raise UserError(f"--seeds is {config.seeds}, but `update` measures one agent; `susd bench epoch` takes many")
+    updates = _updates(Program.build(config))
+    flops, steps = updates.flops, updates.steps
+    kinds = ["float32", *(["bfloat16"] if config.precision == "bfloat16" else [])]
+    times = measure({"update": updates.turn, **{kind: matmul(kind) for kind in kinds}}, seconds)
+    result: dict[str, Any] = {
+        "gradient_steps_per_second": steps / statistics.median(times["update"]),
+        "gradient_steps_per_second_best": steps / min(times["update"]),
+        "flops_per_update": flops,
+        "flops_per_update_xla": updates.flops_xla,
+        "flops_per_second": flops * steps / statistics.median(times["update"]),
+        "parameters": updates.parameters,
+        "repetitions": len(times["update"]),
+        "steps_per_repetition": steps,
+        "compile_seconds": updates.compile_seconds,
+    }
+    for kind in kinds:
+        rates = [2 * MATMUL**3 / t for t in times[kind]]
+        shares = [flops * steps / t / rate for t, rate in zip(times["update"], rates, strict=True)]
+        result[f"matmul_{kind}_flops_per_second"] = statistics.median(rates)
+        result[f"matmul_{kind}_flops_per_second_best"] = max(rates)
+        result[f"share_of_matmul_{kind}"] = statistics.median(shares)
+    return result
+
+
+def bench_methods(config: Config, seconds: float, worlds: int | None = None) -> dict[str, Any]:
+    """Gradient steps per second of every method, in turns: time and FLOPs of one step beside those of SUSD."""
+    del worlds
+    preset = configure(config.env, config.preset, method=config.method).to_json()
+    changes = {k: v for k, v in config.to_json().items() if v != preset[k]}
+    for name in sorted(changes.keys() & (METHOD_OPTIONS | {"seeds"})):
+        what = "it measures one agent of each method" if name == "seeds" else "not all methods have it"
+        raise UserError(
+            f"--{name.replace('_', '-')} is {changes[name]!r}, but {what}; leave it out of `susd bench methods`"
+        )
+    configs = {
+        name: configure(**{**changes, "env": config.env, "preset": config.preset, "method": name}) for name in METHODS
+    }
+    programs = {name: Program.build(of_method) for name, of_method in configs.items()}  # what is refused, is so at once
+    updates = {name: _updates(program) for name, program in programs.items()}
+    times = measure({name: one.turn for name, one in updates.items()}, seconds)
+    per_step = {name: [t / updates[name].steps for t in times[name]] for name in updates}
+    methods = {
+        name: {
+            "gradient_steps_per_second": 1 / statistics.median(per_step[name]),
+            "flops_per_update": one.flops,
+            "time_of_susd": statistics.median(a / b for a, b in zip(per_step[name], per_step["susd"], strict=True)),
+            "flops_of_susd": one.flops / updates["susd"].flops,
+            "parameters": one.parameters,
+        }
+        for name, one in updates.items()
+    }
+    return {"methods": methods, "repetitions": len(times["susd"])}
+
+
+def bench_epoch(config: Config, seconds: float, worlds: int | None = None) -> dict[str, Any]:
+    """Whole epochs of `susd train`, collecting and learning, per second."""
+    del worlds
+    program = Program.build(config)
+    with _stopwatch() as compile_seconds:
+        program.compile()
+    # Counting from the last epoch of the warm-up makes every epoch learn, without collecting the warm-up first.
+    state, epoch = program.start(), max(program.warmup_epochs, 0)
+    state = jax.block_until_ready(program.run_epoch(state, epoch))[0]
+
+    def once() -> None:
+        nonlocal state, epoch
+        epoch += 1
+        state = jax.block_until_ready(program.run_epoch(state, epoch))[0]
+
+    with _count_compilations() as compilations:
+        times = measure({"epoch": once}, seconds, least=2)["epoch"]
+    rate = config.seeds / statistics.median(times)
+    return {
+        "epochs_per_second": rate,
+        "epoch_seconds": statistics.median(times),
+        "epoch_seconds_best": min(times),
+        "env_steps_per_second": rate * program.chunk,
+        "gradient_steps_per_second": rate * config.gradient_steps,
+        "repetitions": len(times),
+        "compile_seconds": compile_seconds[0],
+        "compilations_after_first_epoch": len(compilations),
+        "replay_bytes": program.replay_bytes(),
+    }
+
+
+_BENCHES: dict[str, Callable[[Config, float, int | None], dict[str, Any]]] = {
+    "env": bench_env,
+    "update": bench_update,
+    "epoch": bench_epoch,
+    "methods": bench_methods,
+}
+
+
+def measure(functions: dict[str, Callable[[], Any]], seconds: float, least: int = 3) -> dict[str, list[float]]:
+    """Call all functions in turns for that long, at least `least` turns; the seconds of every call."""
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    began = time.perf_counter()
+    turns = 0
+    while turns < least or time.perf_counter() - began < seconds:
+        for name, function in functions.items():
+            started = time.perf_counter()
+            function()
+            times[name].append(time.perf_counter() - started)
+        turns += 1
+    return times
+
+
+def matmul(kind: str, size: int = MATMUL) -> Callable[[], Any]:
+    """A compiled product of two square matrices, `float32` or `bfloat16` with float32 accumulation; 2 size^3 FLOPs."""
+    matrix = jax.random.normal(jax.random.key(0), (size, size)).astype(kind)
+    product = jax.jit(lambda a: jnp.matmul(a, a, preferred_element_type=jnp.float32))
+    jax.block_until_ready(product(matrix))
+    return lambda: jax.block_until_ready(product(matrix))
+
+
+def matmul_flops(function: Callable[..., Any], *arguments: Any) -> int:
+    """FLOPs of all matrix products of a function, two per multiplication and addition, from the shapes alone."""
+    jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
+    # Products whose result nobody uses are written down, a hand-made gradient's for instance, but never run.
+    return _count(dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0])
+
+
+def _count(jaxpr: Jaxpr) -> int:
+    total = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            length = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)  # type: ignore[attr-defined]
+            total += 2 * length * math.prod(equation.outvars[0].aval.shape)  # type: ignore[attr-defined]
+        inner = [_count(sub) for sub in _inner(equation.params)]
+        if equation.primitive.name == "cond":  # one branch runs
+            total += max(inner)
+        else:
+            total += sum(inner) * (equation.params["length"] if equation.primitive.name == "scan" else 1)
+    return total
+
+
+def _inner(params: dict[str, Any]) -> Iterator[Jaxpr]:
+    for value in params.values():
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, ClosedJaxpr):
+                yield item.jaxpr
+            elif isinstance(item, Jaxpr):
+                yield item
+
+
+def _random_walk(env: Environment, worlds: int, steps: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Compiled (key) -> state and (state, key) -> state after `steps` random steps, with the worlds' last observations."""
+    observe = jax.vmap(env.observe)
+
+    def start(key: jax.Array) -> Any:
+        state = jax.vmap(env.reset)(jax.random.split(key, worlds))
+        return state, observe(state)
+
+    def one(carry: Any, key: jax.Array) -> tuple[Any, None]:
+        k_action, k_env = jax.random.split(key)
+        action = jax.random.uniform(k_action, (worlds, env.spec.action_size), minval=-1.0, maxval=1.0)
+        state = jax.vmap(env.step)(carry[0], action, jax.random.split(k_env, worlds))
+        return (state, observe(state)), None
+
+    def advance(carry: Any, key: jax.Array) -> Any:
+        return jax.lax.scan(one, carry, jax.random.split(key, steps))[0]
+
+    return jax.jit(start), jax.jit(advance, donate_argnums=0)
+
+
+def _filled(program: Program) -> replay.Replay:
+    """A small full replay of transitions of the untrained policy."""
+    spec, copies = program.env.spec, max(1, 10_000 // program.chunk)
+    if not isinstance(program.env, Environment):
+        state, key = jax.jit(program.init)(jnp.int32(program.config.seed)), jax.random.key(program.config.seed)
+        buffer = replay.init(copies * program.chunk, spec.obs_size, spec.action_size, program.learner.method.skills.size)
+        for copy in range(copies):
+            buffer = replay.add(buffer, program.collect_host(state.learner.sac.actor, jax.random.fold_in(key, copy))[0])
+        return buffer
+
+    def fill(key: jax.Array) -> replay.Replay:
+        empty = replay.init(copies * program.chunk, spec.obs_size, spec.action_size, program.learner.method.skills.size)
+        state = TrainState(program.learner.init(key), empty, jax.random.key_data(subkey(key, "bench")))
+        rows = jax.lax.map(lambda epoch: program.collect(state, epoch), jnp.arange(copies))
+        return replay.add(empty, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows))
+
+    filled: replay.Replay = jax.jit(fill)(jax.random.key(program.config.seed))
+    return filled
+
+
+def peak_memory() -> int:
+    """The most memory this process has had resident, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+@contextmanager
+def _stopwatch() -> Iterator[list[float]]:
+    seconds: list[float] = []
+    started = time.perf_counter()
+    yield seconds
+    seconds.append(time.perf_counter() - started)
+
+
+@contextmanager
+def _count_compilations() -> Iterator[list[float]]:
+    """The seconds of every compilation that happens meanwhile."""
+    seen: list[float] = []
+
+    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
+        if event == _COMPILED:
+            seen.append(duration_secs)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield seen
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+_ROWS: tuple[tuple[str, str, str], ...] = (  # key, what a person calls it, unit
+    ("env_steps_per_second", "environment steps", "/s"),
+    ("epochs_per_second", "epochs", "/s"),
+    ("gradient_steps_per_second", "gradient steps", "/s"),
+    ("flops_per_update", "matmul FLOPs per update", ""),
+    ("flops_per_update_xla", "FLOPs per update, by XLA's count", ""),
+    ("flops_per_second", "FLOP/s of the update", ""),
+    ("matmul_float32_flops_per_second", f"FLOP/s of a {MATMUL} x {MATMUL} matmul, float32", ""),
+    ("matmul_bfloat16_flops_per_second", f"FLOP/s of a {MATMUL} x {MATMUL} matmul, bfloat16", ""),
+    ("parameters", "parameters", ""),
+    ("repetitions", "repetitions", ""),
+    ("compile_seconds", "compiling", " s"),
+    ("compilations_after_first_epoch", "compilations after the first epoch", ""),
+    ("peak_resident_bytes", "peak resident memory", "B"),
+)
+
+
+def table(result: dict[str, Any]) -> str:
+    """The numbers for people; medians over the repetitions."""
+    config, device = result["config"], result["device"]
+    worlds = f", {result['worlds']} worlds" if "worlds" in result else f", {config['method']}, preset {config['preset']}"
+    if "methods" in result:
+        worlds = f", preset {config['preset']}"
+    lines = [f"{result['bench']} {config['env']}{worlds}; {device['kind']} x {device['count']}, {result['cpus']} CPUs"]
+    rows = [(text, short(result[key]) + unit) for key, text, unit in _ROWS if result.get(key) is not None]
+    for kind in ("float32", "bfloat16"):
+        if (share := result.get(f"share_of_matmul_{kind}")) is not None:
+            rows.append((f"share of the {kind} matmul rate", f"{100 * share:.0f} %"))
+    for name, numbers in result.get("methods", {}).items():
+        ratios = f"{numbers['time_of_susd']:.2f} x the time and {numbers['flops_of_susd']:.2f} x the FLOPs of susd"
+        rows.append((f"{name}: {ratios}", short(numbers["gradient_steps_per_second"]) + "/s"))
+    return "\n".join([*lines, *(f"  {text:<60}{value:>10}" for text, value in rows)])

@@ -1,0 +1,93 @@
+"""Agent: a trained skill policy, loaded from a run folder."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from susd.config import Config
+from susd.envs.base import Environment, HostEnvironment
+from susd.errors import UserError
+from susd.factors import Factorization
+from susd.learner import LearnerState
+from susd.runs import checkpoint
+from susd.runs.folder import RunFolder
+from susd.training.trainer import Program
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One trained seed: acts, encodes states and draws skills."""
+
+    program: Program
+    learner: LearnerState
+    seed: int
+    epoch: int
+
+    @property
+    def factorization(self) -> Factorization:
+        """The factors of its observations."""
+        return self.program.env.spec.factorization
+
+    def sample_skill(self, seed: int = 0, count: int | None = None) -> np.ndarray:
+        """A skill from the prior, [N * D], or `count` of them, [count, N * D]."""
+        skills = np.asarray(self.program.learner.method.skills.sample(jax.random.key(seed), count or 1))
+        return skills if count else skills[0]
+
+    def act(self, obs: Any, skill: Any, seed: int | None = None) -> np.ndarray:
+        """The mean action in [-1, 1], or with a seed a sampled one; for one observation [S] or a batch [B, S]."""
+        obs = self._sized(obs, "observation", self.program.env.spec.obs_size)
+        skill = self._sized(skill, "skill", self.program.learner.method.skills.size)
+        batched = jnp.broadcast_to(skill, (*obs.shape[:-1], skill.shape[-1]))
+        inputs = jnp.atleast_2d(obs), jnp.atleast_2d(batched), jax.random.key(seed or 0)
+        action = self._act(self.learner.sac.actor, *inputs, seed is not None)
+        return np.asarray(action).reshape(*obs.shape[:-1], -1)
+
+    def encode(self, obs: Any) -> np.ndarray:
+        """phi(s): [S] to [N * D], or [B, S] to [B, N * D]."""
+        obs = self._sized(obs, "observation", self.program.env.spec.obs_size)
+        code = self.program.learner.method.encode(self.learner.params, jnp.atleast_2d(obs))
+        return np.asarray(code).reshape(*obs.shape[:-1], -1)
+
+    def _sized(self, value: Any, name: str, size: int) -> jax.Array:
+        array = jnp.asarray(value, jnp.float32)
+        if array.ndim == 0 or array.shape[-1] != size:
+            raise UserError(f"the {name} has the shape {array.shape}; its last axis must be {size} long")
+        return array
+
+    @cached_property
+    def _act(self) -> Any:
+        return jax.jit(lambda actor, o, z, k, sampled: self.program.policy(actor, sampled)(o, z, k), static_argnums=4)
+
+
+def load_all(run: str | Path, environment: Environment | HostEnvironment | None = None) -> list[Agent]:
+    """All seeds of a run, from its last good checkpoint."""
+    folder = RunFolder.open(Path(run))
+    program = Program.build(Config.from_json(folder.config), environment)
+    state, meta, _ = checkpoint.restore_latest(
+        folder.checkpoints,
+        jax.eval_shape(program.start),
+        on_skip=lambda text: print(f"skipped: {text}", file=sys.stderr),
+    )
+    return [
+        Agent(program, jax.tree.map(lambda x, i=i: x[i], state.learner), program.config.seed + i, int(meta["epoch"]))
+        for i in range(program.config.seeds)
+    ]
+
+
+def load(run: str | Path, seed: int | None = None, environment: Environment | HostEnvironment | None = None) -> Agent:
+    """The agent of a run folder: its first seed, or the one named."""
+    agents = load_all(run, environment)
+    if seed is None:
+        return agents[0]
+    for agent in agents:
+        if agent.seed == seed:
+            return agent
+    raise UserError(f"{run} has no seed {seed}; it has {', '.join(str(a.seed) for a in agents)}")

@@ -1,0 +1,62 @@
+"""What a run asks of the machine: memory, disk, and a place for compiled programs. Checked before anything is compiled."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import jax
+
+from susd.errors import UserError
+from susd.replay import row_numbers
+from susd.training.trainer import Program
+
+
+def state_bytes(program: Program) -> int:
+    """Memory of the whole training state, replay included, found without allocating it."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(program.start)))
+
+
+def available_memory() -> int:
+    """Bytes of memory that can still be used."""
+    try:
+        with open("/proc/meminfo") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def update_bytes(program: Program) -> int:
+    """What the gradient steps of an epoch need at the very least: a batch through actor and critics, and a key for each."""
+    config, spec = program.config, program.env.spec
+    row = row_numbers(spec.obs_size, spec.action_size, program.learner.method.skills.size)
+    return config.seeds * (4 * config.batch_size * (row + 3 * config.layers * config.hidden) + 8 * config.gradient_steps)
+
+
+def check_resources(program: Program, place: Path) -> None:
+    """Refuse a run that cannot fit into memory or on the disk, before anything is compiled."""
+    config, need, have = program.config, state_bytes(program) + update_bytes(program), available_memory()
+    gib = 2**30
+    if jax.default_backend() == "cpu" and need > 0.9 * have:
+        raise UserError(
+            f"this run needs {need / gib:.1f} GiB of memory (the replay of {program.capacity} transitions x "
+            f"{config.seeds} seeds takes {program.replay_bytes() / gib:.1f}), but only {have / gib:.1f} GiB are "
+            "available; lower --replay, --seeds, --batch-size, --gradient-steps or the network sizes"
+        )
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    files = (config.keep + 1) * state_bytes(program)
+    if files > free:
+        raise UserError(
+            f"the checkpoints of this run may take {files / gib:.2f} GiB, but only {free / gib:.2f} GiB are free at "
+            f"{place.resolve()}; choose another --run folder, or lower --replay or --keep"
+        )
+
+
+def use_compilation_cache() -> None:
+    """Keep compiled programs on disk between runs (SUSD_CACHE_DIR, or the user's cache folder)."""
+    cache = os.environ.get("SUSD_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "susd"
+    jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # the many small ones add up to a second

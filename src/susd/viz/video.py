@@ -1,0 +1,148 @@
+"""Videos: frames to MP4, and several skills side by side with their names."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from susd.errors import UserError
+from susd.viz.figures import whole_file
+
+if TYPE_CHECKING:
+    import jax
+    from PIL.ImageFont import FreeTypeFont, ImageFont
+
+    from susd.collect import Policy
+    from susd.envs.base import Environment, HostEnvironment
+
+QUALITY = ["-crf", "23", "-preset", "slow", "-tune", "animation"]  # flat drawings: small files without visible loss
+PAPER, INK = (255, 255, 255), (38, 42, 51)
+GAP = 4  # pixels between tiles
+
+
+def save_video(path: Path, frames: np.ndarray, fps: float) -> Path:
+    """Write frames [T, H, W, 3] uint8 as MP4 (H.264, plays everywhere); odd sizes get one more row or column of pixels."""
+    if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != np.uint8 or not len(frames):
+        raise ValueError(f"frames must be uint8 [T, H, W, 3] with T > 0, not {frames.dtype} {list(frames.shape)}")
+    ffmpeg = _ffmpeg()
+    height, width = frames.shape[1:3]
+    even = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), mode="edge")  # as H.264 needs
+    size = f"{even.shape[2]}x{even.shape[1]}"
+    source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", f"{fps:g}", "-i", "-"]
+    target = ["-c:v", "libx264", *QUALITY, "-pix_fmt", "yuv420p", "-movflags", "+faststart", "-f", "mp4"]
+    with whole_file(path) as temporary:
+        # imageio's own writer forks in a way that JAX warns of (it may hang), so ffmpeg is called directly.
+        command = [ffmpeg, "-y", "-loglevel", "error", *source, *target, str(temporary)]
+        result = subprocess.run(command, input=even.tobytes(), capture_output=True)
+        if result.returncode:
+            reason = (result.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {result.returncode}"])[-1]
+            raise UserError(f"cannot write {path}: ffmpeg failed: {reason}")
+    return path
+
+
+def functional_frames(env: Environment, states: Any, size: int = 240) -> np.ndarray:
+    """Pictures [T, W, size, size, 3] of `states`, a pytree with leading axes [T, W] as from a rollout."""
+    import jax
+
+    states = jax.tree.map(np.asarray, states)
+    steps, worlds = jax.tree.leaves(states)[0].shape[:2]
+    at = [[jax.tree.map(lambda x, t=t, w=w: x[t, w], states) for w in range(worlds)] for t in range(steps)]
+    return np.array([[env.render(state, size) for state in row] for row in at])
+
+
+def host_frames(
+    env: HostEnvironment, policy: Policy, skills: np.ndarray, steps: int, key: jax.Array, size: int = 240
+) -> np.ndarray:
+    """Pictures [T + 1, W, size, size, 3] of the skills, each in a world of its own; as many as there are worlds."""
+    from susd.collect import host_rollout, turn_of
+
+    shown = min(len(skills), env.worlds)
+    frames: list[list[np.ndarray]] = []
+    seed, k_run = turn_of(key, 0)
+    rows = np.arange(env.worlds) % len(skills)
+
+    def look() -> None:
+        frames.append([env.render(world, size) for world in range(shown)])
+
+    host_rollout(env, policy, skills[rows], steps, seed, k_run, watch=look)
+    return np.array(frames)
+
+
+def skill_video(path: Path, frames: np.ndarray, titles: Sequence[str], fps: float = 15.0) -> Path:
+    """Play the W skills of `frames` [T, W, size, size, 3] side by side, titled."""
+    shown = frames.shape[1]
+    if len(titles) < shown:
+        raise ValueError(f"{len(titles)} titles for {shown} skills")
+    captions = [_caption(title, frames.shape[3]) for title in titles[:shown]]
+    sheets = [
+        _tile([np.concatenate([caption, tile]) for caption, tile in zip(captions, row, strict=True)]) for row in frames
+    ]
+    return save_video(path, np.stack(sheets), fps)
+
+
+def skill_titles(names: Sequence[str], skills: np.ndarray, discrete: bool = False) -> list[str]:
+    """Captions for skills [W, parts, dim]: direction or choice of each named part where that fits, else a number."""
+    worlds, parts, dim = skills.shape
+    if (dim != 2 and not discrete) or parts > 4:
+        return [f"skill {world + 1}" for world in range(worlds)]
+    labels = names if len(names) == parts else ["z"] if parts == 1 else [f"z{part + 1}" for part in range(parts)]
+    if discrete:
+        choices = skills.argmax(axis=-1) + 1
+        return ["   ".join(f"{label} {k}" for label, k in zip(labels, row, strict=True)) for row in choices]
+    degrees = np.round(np.degrees(np.arctan2(skills[..., 1], skills[..., 0]))).astype(int) % 360
+    return ["   ".join(f"{label} {d}°" for label, d in zip(labels, row, strict=True)) for row in degrees]
+
+
+def _tile(tiles: Sequence[np.ndarray]) -> np.ndarray:
+    """The tiles in a grid that is about one and a half times as wide as high, on white."""
+    columns = min(len(tiles), math.ceil(math.sqrt(1.5 * len(tiles)) - 1e-9))
+    rows = -(-len(tiles) // columns)
+    height, width = tiles[0].shape[:2]
+    sheet = np.full((rows * (height + GAP) - GAP, columns * (width + GAP) - GAP, 3), 255, np.uint8)
+    for index, tile in enumerate(tiles):
+        top, left = index // columns * (height + GAP), index % columns * (width + GAP)
+        sheet[top : top + height, left : left + width] = tile
+    return sheet
+
+
+def _caption(text: str, width: int) -> np.ndarray:
+    """A strip with the text in its middle, in a smaller font if it is long."""
+    from PIL import Image, ImageDraw
+
+    height = max(20, width // 11)
+    strip = Image.new("RGB", (width, height), PAPER)
+    draw = ImageDraw.Draw(strip)
+    pixels = round(0.66 * height)
+    while pixels > 8 and draw.textlength(text, font=_font(pixels)) > width - 6:
+        pixels -= 1
+    draw.text((width / 2, height / 2), text, fill=INK, font=_font(pixels), anchor="mm")
+    return np.asarray(strip)
+
+
+@lru_cache(maxsize=32)
+def _font(pixels: int) -> FreeTypeFont | ImageFont:
+    from PIL import ImageFont
+
+    return ImageFont.load_default(pixels)
+
+
+def _ffmpeg() -> str:
+    """Where ffmpeg is."""
+    try:
+        import imageio_ffmpeg
+
+        if found := shutil.which(imageio_ffmpeg.get_ffmpeg_exe()):
+            return found
+    except (ImportError, RuntimeError):
+        pass
+    raise UserError(
+        "videos need ffmpeg, which was not found: pip install imageio-ffmpeg, "
+        "or install ffmpeg and name it in the environment variable IMAGEIO_FFMPEG_EXE"
+    )

@@ -1,0 +1,360 @@
+"""The Kitchen against recordings of the original, and against itself: other engines, other controllers, equal seeds."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from susd.envs.base import HostEnvironment
+from susd.envs.kitchen import DISCOVERY, Facts, Kitchen, controller, starts
+from susd.envs.kitchen.observation import FACTORS, GRIP, LAYOUTS, START, TOUCHED
+from susd.errors import UserError
+from susd.tasks import make_task
+from susd.tasks.kitchen import PREDICATES
+from susd.tools.golden import kind_name, ok, replay
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "kitchen.npz"
+SCRIPTS = ("butter_to_pot", "meatball_to_pot", "pot_to_stove", "pot_to_target", "button_on_off")
+EXACT = 3e-7  # relative quaternions are single precision in the original
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, np.ndarray]:
+    with np.load(GOLDEN) as archive:
+        return {key: archive[key] for key in archive.files}
+
+
+def kitchen(worlds: int, **options: Any) -> Kitchen:
+    return Kitchen(worlds=worlds, threads=1, **options)
+
+
+def at_rest(qpos: np.ndarray, fixtures: np.ndarray, **options: Any) -> Kitchen:
+    env = kitchen(len(qpos), **options)
+    env.restore(qpos, np.zeros((len(qpos), 27)), np.zeros((len(qpos), 27)), np.zeros(len(qpos)), fixtures)
+    return env
+
+
+def facts_of(env: Kitchen) -> Facts:
+    """The facts of a state in which nothing has moved yet: the original's check has no memory there."""
+    seen = env._snapshot()
+    butter, meatball, stove = seen.contacts.T
+    target = env._fixtures[:, 2]
+    return Facts(
+        env.physics.qpos[:, 0] >= 0, butter, butter, meatball, stove, seen.touches[:, 0, 1], seen.places[:, 0], target
+    )
+
+
+def rewards(facts: Facts) -> np.ndarray:
+    """[W, 4] what every task pays."""
+    return np.stack([holds(facts) for holds in PREDICATES.values()], axis=1)
+
+
+def test_observations_at_resets(golden: dict[str, np.ndarray]) -> None:
+    env = at_rest(golden["reset_qpos"], golden["reset_fixture_pos_table_frame"])
+    ours = env.raw.copy()
+    ours[:, [4, 6]] = golden["reset_melt_cook"]
+    np.testing.assert_allclose(ours, golden["reset_obs_raw"], rtol=0, atol=EXACT)
+
+
+def test_boundary_states(golden: dict[str, np.ndarray]) -> None:
+    env = at_rest(golden["state_qpos"], golden["state_fixture_pos"])
+    facts = facts_of(env)
+    ours = rewards(facts)
+    wrong = [str(golden["state_label"][i]) for i in np.flatnonzero((ours != golden["state_predicates"]).any(axis=1))]
+    assert wrong == []
+    np.testing.assert_array_equal(facts.pot_touched, golden["state_pot_touched"])
+    seen = env.raw[:, golden["layout_permutation"]]
+    moving = ~np.isin(
+        golden["layout_paper_names"], ["butter_melt_status", "meatball_cook_status", "butter_in_pot", "meatball_in_pot"]
+    )
+    np.testing.assert_allclose(seen[:, moving], golden["state_obs"][:, moving], rtol=0, atol=EXACT)
+
+
+def test_one_step_in_free_motion(golden: dict[str, np.ndarray]) -> None:
+    rows = np.arange(10, 100, 6)  # the pot has landed
+    now = {key: golden[f"random_{key}"][0][rows] for key in ("qpos", "qvel", "warm", "grip", "obs_raw", "flags", "action")}
+    then = {key: golden[f"random_{key}"][0][rows + 1] for key in ("qpos", "qvel", "grip", "obs_raw")}
+    env = kitchen(len(rows))
+    fixtures = np.broadcast_to(golden["random_fixture_pos"][0], (len(rows), 3, 3))
+    env.restore(
+        *(now[key] for key in ("qpos", "qvel", "warm")),
+        now["grip"][:, 0],
+        fixtures,
+        held=now["obs_raw"][:, GRIP : GRIP + 3],
+        flags=now["flags"][:, 1:],
+        status=golden["random_melt_cook"][0],
+    )
+    env.advance(now["action"])
+    np.testing.assert_allclose(env.physics.qpos[:, 1:7], then["qpos"][:, 1:7], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(env.physics.qvel[:, 1:9], then["qvel"][:, 1:9], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(env._grip, then["grip"][:, 0], rtol=0, atol=1e-12)
+    robot = [0, 1, 2, *range(113, 142)]  # hand velocity and all of the robot, with their mixture of two instants
+    np.testing.assert_allclose(env.raw[:, robot], then["obs_raw"][:, robot], rtol=0, atol=1e-6)
+    # The loose objects rest in another MuJoCo's contacts, a tenth of a millimetre deeper or higher.
+    np.testing.assert_allclose(env.physics.qpos[:, 9:12], then["qpos"][:, 9:12], rtol=0, atol=2e-4)
+
+
+def test_the_first_fall_is_exact(golden: dict[str, np.ndarray]) -> None:
+    """The pot has the mass, the damping and the drag of the recorded one: its fall is equal to the last bit."""
+    env = at_rest(golden["random_qpos"][:, 0], golden["random_fixture_pos"])
+    env.advance(golden["random_action"][:, 0])
+    np.testing.assert_allclose(env.physics.qpos[:, 9:16], golden["random_qpos"][:, 1, 9:16], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(env.physics.qvel[:, 9:15], golden["random_qvel"][:, 1, 9:15], rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("sleeping", [False, True])
+def test_scripted_episodes_end_alike(golden: dict[str, np.ndarray], sleeping: bool) -> None:
+    def all_of(key: str) -> list[np.ndarray]:
+        return [golden[f"script_{name}_{key}"] for name in SCRIPTS]
+
+    env = kitchen(len(SCRIPTS), sleeping=sleeping)
+    first = [np.stack([rows[0] for rows in all_of(key)]) for key in ("qpos", "qvel", "warm", "grip")]
+    env.restore(*first[:3], first[3][:, 0], np.stack(all_of("fixture_pos")))
+    actions, lengths = all_of("action"), [len(rows) for rows in all_of("action")]
+    flags, paid, ends = np.zeros((len(SCRIPTS), max(lengths), 4), bool), np.zeros((len(SCRIPTS), max(lengths), 4)), {}
+    for step in range(max(lengths)):
+        env.advance(np.stack([rows[step] if step < len(rows) else np.zeros(4) for rows in actions]))
+        assert env.facts is not None
+        flags[:, step], paid[:, step] = env.facts.flags, rewards(env.facts)
+        ends |= {i: env.physics.qpos[i].copy() for i, length in enumerate(lengths) if length == step + 1}
+    for i, (name, length) in enumerate(zip(SCRIPTS, lengths, strict=True)):
+        recorded = golden[f"script_{name}_flags"][1:]
+        np.testing.assert_array_equal(flags[i, length - 1], recorded[-1], err_msg=name)
+        assert (flags[i, :length] == recorded).mean(axis=0).min() >= 0.98
+        received = golden[f"script_{name}_reward"][:, [0, 1, 2, 5]]
+        assert (paid[i, :length] == received).mean(axis=0).min() >= 0.97
+        last = golden[f"script_{name}_qpos"][-1]
+        for body in (9, 16, 23):
+            assert np.linalg.norm(ends[i][body : body + 3] - last[body : body + 3]) < (0.015 if body == 23 else 0.01), name
+
+
+def test_rewards_of_recorded_states(golden: dict[str, np.ndarray]) -> None:
+    """The predicates alone, on the recorded flags and poses, pay exactly what the original paid."""
+    for name in SCRIPTS:
+        flags, pot, target = (golden[f"script_{name}_{key}"] for key in ("flags", "pot", "target"))
+        on, butter, meatball, stove = flags[1:].T
+        places = np.broadcast_to(target, (len(on), 3))
+        facts = Facts(on, butter, flags[:-1, 1], meatball, stove, pot[1:, 3] > 0, pot[1:, :3], places)
+        ours = rewards(facts)
+        np.testing.assert_array_equal(ours, golden[f"script_{name}_reward"][:, [0, 1, 2, 5]], err_msg=name)
+
+
+def test_resets_lie_in_their_ranges(golden: dict[str, np.ndarray]) -> None:
+    drawn = [starts.draw(seed, world) for seed in range(10) for world in range(20)]
+    ours = np.stack([start.qpos for start in drawn]), np.stack([start.fixtures for start in drawn])
+    theirs = golden["reset_qpos"], golden["reset_fixture_pos_table_frame"] + [0, 0, 0.775]
+    for qpos, fixtures in (ours, theirs):
+        assert np.abs(qpos[:, 1:7] - starts.ARM).max() < 5 * starts.NOISE
+        np.testing.assert_allclose(qpos[:, [0, 7, 8]], np.tile([-0.3, 0.020833, -0.020833], (len(qpos), 1)), atol=1e-12)
+        for name, at in (("pot", 9), ("butter", 16), ("meatball", 23)):
+            (xs, ys), height, _ = starts.LOOSE[name]
+            assert xs[0] <= qpos[:, at].min() <= qpos[:, at].max() <= xs[1]
+            assert ys[0] <= qpos[:, at + 1].min() <= qpos[:, at + 1].max() <= ys[1]
+            np.testing.assert_allclose(qpos[:, at + 2], height, atol=1e-9)
+            yaw = 2 * np.arctan2(qpos[:, at + 6], qpos[:, at + 3])
+            assert (np.abs(yaw) <= 0.1 + 1e-9).all() if name == "pot" else np.allclose(yaw, -np.pi / 2)
+        for i, (xs, ys) in enumerate(starts.FIXED.values()):
+            assert xs[0] <= fixtures[:, i, 0].min() <= fixtures[:, i, 0].max() <= xs[1]
+            assert ys[0] <= fixtures[:, i, 1].min() <= fixtures[:, i, 1].max() <= ys[1]
+        np.testing.assert_allclose(fixtures[..., 2], np.tile([0.795, 0.795, 0.780], (len(fixtures), 1)), atol=1e-12)
+    noise = (ours[0][:, 1:7] - starts.ARM).std()
+    assert 0.018 < noise < 0.022
+    status = np.stack([start.status for start in drawn])
+    assert -1 <= status.min() < -0.95
+    assert -0.55 < status.max() <= -0.5
+
+
+def actions(worlds: int, steps: int) -> np.ndarray:
+    return np.random.default_rng(1).uniform(-1.2, 1.2, (steps, worlds, 4))
+
+
+def run(seed: int = 5, worlds: int = 2, steps: int = 4, **options: Any) -> list[np.ndarray]:
+    """Every array that a short run gives out."""
+    env = kitchen(worlds, **options)
+    found = [env.reset(seed)]
+    for row in actions(worlds, steps):
+        found += [np.array(part) for part in env.step(row)]
+    return found
+
+
+def same(one: list[np.ndarray], two: list[np.ndarray]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+@pytest.fixture(scope="module")
+def usual() -> list[np.ndarray]:
+    return run()
+
+
+def test_a_run_is_a_function_of_its_seed(usual: list[np.ndarray]) -> None:
+    env = kitchen(2)
+    env.reset(99)
+    env.step(actions(2, 1)[0])  # what happened before does not matter
+    again = [env.reset(5)]
+    for row in actions(2, 4):
+        again += [np.array(part) for part in env.step(row)]
+    assert same(usual, again)
+    assert not same(usual[:1], run(seed=6, steps=0))
+
+
+def test_the_plain_engine_gives_the_same_numbers(usual: list[np.ndarray]) -> None:
+    assert same(usual, run(engine="plain"))
+
+
+def test_numba_gives_the_same_numbers(usual: list[np.ndarray]) -> None:
+    if controller.compiled() is None:
+        pytest.skip("numba is not installed")
+    assert same(run(controller="numba"), run(controller="numpy"))
+
+
+def test_worlds_never_end(usual: list[np.ndarray]) -> None:
+    assert isinstance(kitchen(1), HostEnvironment)
+    first, steps = usual[0], [usual[i : i + 4] for i in range(1, len(usual), 4)]
+    for obs, reached, terminated, truncated in steps:
+        assert obs.dtype == reached.dtype == np.float32
+        assert not terminated.any()
+        assert not truncated.any()
+        assert np.array_equal(obs, reached)
+    assert not np.array_equal(first[0], first[1])  # every world has a draw of its own
+
+
+@pytest.mark.parametrize(
+    ("layout", "sizes"),
+    [
+        ("released", (33, 22, 18, 19, 22, 14, 14)),
+        ("documented", (33, 22, 18, 19, 22, 14, 14)),
+        ("semantic", (32, 22, 18, 19, 23, 14, 14)),
+    ],
+)
+def test_layouts(golden: dict[str, np.ndarray], layout: str, sizes: tuple[int, ...]) -> None:
+    found = LAYOUTS[layout]
+    assert sorted(found.order.tolist()) == list(range(142))
+    assert found.factors.names == FACTORS
+    assert tuple(len(part) for part in found.factors.indices) == sizes
+    if layout == "released":
+        np.testing.assert_array_equal(found.order, golden["layout_permutation"])
+        assert np.cumsum([0, *sizes]).tolist() == golden["factor_points"].tolist()
+        return
+    owners = golden["layout_raw_entity"][found.order]
+    for name, part in zip(found.factors.names, found.factors.indices, strict=True):
+        strangers = set(owners[list(part)].tolist()) - {name}
+        assert strangers == ({"button"} if (layout, name) == ("documented", "robot") else set())
+
+
+def test_spec_points_at_the_right_numbers(golden: dict[str, np.ndarray]) -> None:
+    names = golden["layout_raw_names"]
+    env = kitchen(1, layout="semantic")
+    order = LAYOUTS["semantic"].order
+    assert {p.name: names[order[p.x]] for p in env.spec.planes} == {
+        "gripper": "robot0_eef_pos[0]",
+        **{name: f"{name}_pos[0]" for name in ("pot", "butter", "meatball")},
+    }
+    for name, index in env.spec.landmarks.items():
+        assert names[order[index]] == {"button_on": "button_joint_qpos"}.get(name, name)
+    assert env.spec.horizon == DISCOVERY == 50
+    assert [str(names[index]) for index in TOUCHED.values()] == [f"{name}_touched" for name in TOUCHED]
+
+
+def test_continuous_quaternions_do_not_jump(golden: dict[str, np.ndarray]) -> None:
+    columns = [i for at in START.values() for i in range(at + 10, at + 14)]
+
+    def largest(quaternions: str) -> float:
+        env = kitchen(1, quaternions=quaternions)
+        first = [golden[f"random_{key}"][:1, 0] for key in ("qpos", "qvel", "warm")]
+        rows = [env.restore(*first, np.zeros(1), golden["random_fixture_pos"][:1])[0, columns].copy()]
+        for action in golden["random_action"][0, :20]:
+            env.advance(action[None])
+            rows.append(env.raw[0, columns].copy())
+        return float(np.abs(np.diff(rows, axis=0)).max())
+
+    assert largest("canonical") > 1.5
+    assert largest("continuous") < 0.3
+
+
+def recording(golden: dict[str, np.ndarray], tmp_path: Path, steps: int = 8, **changes: np.ndarray | None) -> Path:
+    keys = ("qpos", "qvel", "warm", "grip", "flags", "obs_raw")
+    data = {key: golden[f"random_{key}"][:, : steps + 1] for key in keys}
+    data |= {"action": golden["random_action"][:, :steps], "fixture_pos": golden["random_fixture_pos"]}
+    path = tmp_path / "episodes.npz"
+    np.savez(path, **{key: value for key, value in {**data, **changes}.items() if value is not None})
+    return path
+
+
+def test_a_recording_replays(golden: dict[str, np.ndarray], tmp_path: Path) -> None:
+    assert kind_name("heldout-kitchen-2") == "kitchen"
+    result = json.loads(json.dumps(replay(recording(golden, tmp_path), "kitchen")))
+    assert (result["name"], result["steps"]) == ("kitchen", 16)
+    assert set(result["flags"].values()) == {1.0}
+    assert result["max_arm_error"] < 1e-6
+    assert max(result[f"max_{body}_error"] for body in ("pot", "butter", "meatball")) < 2e-3
+    assert ok(result)
+    moved = golden["random_flags"][:, :9].copy()
+    moved[:, 5:, 3] = True
+    worse = replay(recording(golden, tmp_path, flags=moved), "kitchen")
+    assert worse["flags"]["pot_on_stove"] == 0.5
+    assert not ok(worse)
+
+
+def test_bad_recordings_are_named(golden: dict[str, np.ndarray], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="'warm' is missing"):
+        replay(recording(golden, tmp_path, warm=None), "kitchen")
+    with pytest.raises(UserError, match=r"'qpos' has the shape \(2, 9, 29\), expected \(2, 9, 30\)"):
+        replay(recording(golden, tmp_path, qpos=np.zeros((2, 9, 29))), "kitchen")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"layout": "paper"}, "option 'layout' cannot be 'paper'; allowed: released, documented, semantic"),
+        ({"worlds": 0}, "option 'worlds' cannot be 0"),
+        ({"quaternions": "free"}, "option 'quaternions' cannot be 'free'"),
+        ({"engine": "warp"}, "option 'engine' cannot be 'warp'"),
+        ({"factors": 3}, "option 'factors' cannot be 3"),
+        ({"sleeping": "deep"}, "option 'sleeping' cannot be 'deep'"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        Kitchen(**options)
+
+
+def test_wrong_actions_and_tasks_are_named() -> None:
+    env = kitchen(1)
+    with pytest.raises(UserError, match="the kitchen has no state yet; call reset first"):
+        env.step(np.zeros((1, 4)))
+    env.reset(0)
+    with pytest.raises(UserError, match=r"the actions have the shape \(4,\); it must be \(1, 4\)"):
+        env.step(np.zeros(4))
+    env.step(np.zeros((1, 4)))
+    assert make_task("kitchen-pot", env).score().tolist() == [0.0]
+    with pytest.raises(UserError, match="unknown task 'kitchen-toast'"):
+        make_task("kitchen-toast", env)
+
+
+def test_a_picture_is_lit() -> None:
+    env = kitchen(1)
+    env.reset(0)
+    try:
+        picture = env.render(0, 96)
+    except UserError as error:
+        pytest.skip(str(error))
+    assert picture.shape == (96, 96, 3)
+    assert picture.dtype == np.uint8
+    assert 40 < picture.mean() < 220
+    assert picture.std() > 20
+    with pytest.raises(UserError, match="there is no world 1; allowed: 0 to 0"):
+        env.render(1)
+
+
+def test_without_opengl_there_is_a_sentence() -> None:
+    """GLFW needs a screen; where there is none, it stands for a machine without OpenGL."""
+    code = "from susd.envs.kitchen import Kitchen; env = Kitchen(worlds=1); env.reset(0); env.render()"
+    environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")} | {"MUJOCO_GL": "glfw"}
+    child = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert child.returncode == 1
+    assert "UserError: pictures of the kitchen need OpenGL, which does not start here" in child.stderr

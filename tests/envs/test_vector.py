@@ -1,0 +1,207 @@
+"""A numpy environment goes through the same learner: what reaches the replay is what the worlds did, also around resets."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from susd.collect import host_episodes
+from susd.config import Config, configure
+from susd.envs.base import EnvSpec, HostStep
+from susd.errors import UserError
+from susd.factors import Factorization
+from susd.replay import Transition
+from susd.runs import checkpoint
+from susd.training.train import train
+from susd.training.trainer import Program
+
+WORLDS, HORIZON = 4, 6
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compile_quickly() -> Iterator[None]:
+    """Optimising tiny programs takes longer than running them."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+class Drift:
+    """Points in a plane, moved by their actions. World 1 terminates after 2 steps, world 2 is cut off after 3.
+
+    Observation: x, y, steps since the world's last reset, resets of this world since the seeded one. Each reset starts
+    elsewhere, so that an observation before a reset cannot be taken for one after it.
+    """
+
+    worlds = WORLDS
+    spec = EnvSpec("drift", 4, 2, HORIZON, Factorization.from_mapping({"place": [0, 1], "clock": [2, 3]}, 4), (), {})
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[np.ndarray, HostStep]] = []
+        self.seeds: list[int] = []
+
+    def reset(self, seed: int) -> np.ndarray:
+        self.seeds.append(seed)
+        self.random = np.random.default_rng(seed)
+        self.state = np.zeros((WORLDS, 4), np.float32)
+        self._place(np.ones(WORLDS, bool))
+        return self.state  # the worlds' own array, as simulators do: a caller that keeps it must copy it
+
+    def _place(self, which: np.ndarray) -> None:
+        self.state[which, :2] = self.random.uniform(-1, 1, (WORLDS, 2))[which]
+        self.state[which, 2] = 0
+
+    def step(self, actions: np.ndarray) -> HostStep:
+        self.state[:, :2] += 0.1 * actions
+        self.state[:, 2] += 1
+        terminated = (np.arange(WORLDS) == 1) & (self.state[:, 2] == 2)
+        truncated = (np.arange(WORLDS) == 2) & (self.state[:, 2] == 3)
+        reached = self.state.copy()
+        self._place(terminated | truncated)
+        self.state[terminated | truncated, 3] += 1
+        self.calls.append((actions.copy(), HostStep(self.state.copy(), reached, terminated, truncated)))
+        return HostStep(self.state, reached, terminated, truncated)
+
+    def render(self, world: int = 0, size: int = 400) -> np.ndarray:
+        picture = np.zeros((size, size, 3), np.uint8)
+        picture[:, :, world % 3] = 200
+        return picture
+
+
+def small(**changes: Any) -> Config:
+    sizes = {"layers": 1, "hidden": 8, "phi_hidden": 8, "density_hidden": 8, "batch_size": 16, "gradient_steps": 2}
+    return configure("gunner", **{**sizes, "episodes": WORLDS, "epochs": 3, "replay": 72, "warmup": 30, **changes})
+
+
+def collect(terminal: bool, env: Drift | None = None, seed: int = 3) -> Transition:
+    """One epoch [T, W, ..] with a policy that shows its skill."""
+    space = Program.build(small(), Drift()).learner.method.skills
+    policy = jax.jit(lambda obs, skill, key: 0.5 * skill[:, :2])
+    chunk, _ = host_episodes(env or Drift(), policy, space.sample, HORIZON, seed, jax.random.key(0), terminal)
+    return jax.tree.map(lambda x: np.asarray(x).reshape(HORIZON, WORLDS, *x.shape[1:]), chunk)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_done_tells_an_end_from_a_time_limit(terminal: bool) -> None:
+    expected = np.zeros((HORIZON, WORLDS))
+    expected[1::2, 1] = 1  # world 1 ends by its own rules every second step, whatever the option says
+    if terminal:
+        expected[2::3, 2] = 1  # the environment's time limit
+        expected[-1] = 1  # the epoch's
+    np.testing.assert_array_equal(collect(terminal).done, expected)
+
+
+def test_observations_are_those_before_and_after_each_action() -> None:
+    env = Drift()
+    chunk = collect(True, env)
+    first = Drift().reset(3)
+    np.testing.assert_array_equal(chunk.obs[0], first)
+    for step, (actions, result) in enumerate(env.calls):
+        np.testing.assert_array_equal(chunk.action[step], actions)
+        np.testing.assert_array_equal(chunk.next_obs[step], result.next_obs)
+        if step + 1 < HORIZON:
+            np.testing.assert_array_equal(chunk.obs[step + 1], result.obs)
+    moved = chunk.next_obs - chunk.obs  # had a reset come between, the point would have jumped
+    np.testing.assert_allclose(moved[..., :2], 0.1 * chunk.action, atol=1e-6)
+    np.testing.assert_array_equal(moved[..., 2], 1)
+    assert chunk.next_obs[1, 1, 2] == 2  # the clock before the reset ..
+    assert chunk.obs[2, 1, 2] == 0  # .. and after it
+
+
+def test_skills_last_an_episode_and_are_redrawn_after_it() -> None:
+    skill = collect(True).skill
+    lengths = {0: 6, 1: 2, 2: 3, 3: 6}
+    for world, length in lengths.items():
+        episodes = skill[:, world].reshape(-1, length, skill.shape[-1])
+        np.testing.assert_array_equal(episodes, np.broadcast_to(episodes[:, :1], episodes.shape))
+    starts = np.concatenate([skill[::length, world] for world, length in lengths.items()])
+    assert len(np.unique(starts, axis=0)) == 1 + 3 + 2 + 1
+    np.testing.assert_allclose(np.linalg.norm(starts.reshape(-1, 2, 2), axis=-1), 1, atol=1e-6)
+
+
+def test_actions_come_from_the_skill_of_the_moment() -> None:
+    chunk = collect(True)
+    np.testing.assert_array_equal(chunk.action, 0.5 * chunk.skill[..., :2])
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return Program.build(small(), Drift())
+
+
+def epochs(program: Program, count: int) -> Any:
+    state = program.start()
+    for epoch in range(count):
+        state, _ = program.run_epoch(state, epoch)
+    return state
+
+
+def test_the_replay_holds_exactly_what_the_worlds_did(program: Program) -> None:
+    assert isinstance(program.env, Drift)
+    program.env.calls.clear()
+    data = jax.tree.map(lambda x: np.asarray(x[0]), epochs(program, 2).replay)
+    assert data.size == data.position == 2 * HORIZON * WORLDS
+    np.testing.assert_array_equal(data.data.action[: data.size], np.concatenate([a for a, _ in program.env.calls]))
+    reached = np.concatenate([result.next_obs for _, result in program.env.calls])
+    np.testing.assert_array_equal(data.data.next_obs[: data.size], reached)
+    ended = np.stack([result.terminated | result.truncated for _, result in program.env.calls])
+    ended[HORIZON - 1 :: HORIZON] = True
+    np.testing.assert_array_equal(data.data.done[: data.size], ended.reshape(-1))
+    for column in data.data:
+        assert not column[data.size :].any()
+
+
+def test_epochs_start_differently_and_learn_after_the_warm_up(program: Program) -> None:
+    assert isinstance(program.env, Drift)
+    program.env.seeds.clear()
+    state = program.start()
+    before = weights(state)
+    state, info = program.run_epoch(state, 0)  # 24 transitions, fewer than the warm-up
+    np.testing.assert_array_equal(weights(state), before)
+    assert all(not np.asarray(value).any() for name, value in info.items() if name != "env_seconds")
+    state, info = program.run_epoch(state, 1)
+    assert (weights(state) != before).any()
+    assert np.isfinite(np.concatenate([np.asarray(value) for value in info.values()])).all()
+    assert len(set(program.env.seeds)) == 2
+
+
+def weights(state: Any) -> np.ndarray:
+    return np.concatenate([np.asarray(leaf).ravel() for leaf in jax.tree.leaves(state.learner.sac.actor)])
+
+
+def test_two_runs_are_equal_bit_for_bit(program: Program) -> None:
+    one, two = epochs(program, 3), epochs(Program.build(small(), Drift()), 3)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def test_resumed_equals_uninterrupted(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("susd.training.train.use_compilation_cache", lambda: None)
+    run = train(small(epochs=2), run=tmp_path / "run", quiet=True, environment=Drift())
+    train(run=run, resume=True, quiet=True, environment=Drift(), epochs=3)
+    newest = checkpoint.checkpoints(run / "checkpoints")[0]
+    resumed, meta = checkpoint.restore(newest, jax.eval_shape(program.start))
+    assert meta["epoch"] == 3
+    assert checkpoint.digest(resumed) == checkpoint.digest(epochs(program, 3))
+    assert checkpoint.digest(resumed) != checkpoint.digest(epochs(program, 2))
+
+
+@pytest.mark.parametrize(("changes", "sentence"), [({"seeds": 2}, "--seeds is 2"), ({"episodes": 5}, "has 4 worlds")])
+def test_what_a_host_environment_cannot_do(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=sentence):
+        train(small(**changes), run=tmp_path / "run", environment=Drift())
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_no_environment_is_told_what_it_lacks() -> None:
+    class Half:
+        worlds, spec = WORLDS, Drift.spec
+
+        def reset(self, seed: int) -> np.ndarray:
+            return np.zeros((WORLDS, 4))
+
+    with pytest.raises(UserError, match=r"Half is no environment: .*for a host environment it lacks step, render"):
+        Program.build(small(), Half())  # type: ignore[arg-type]

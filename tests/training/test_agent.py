@@ -1,0 +1,134 @@
+"""The trained agent in Python: five lines from training to acting."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import susd as package
+from conftest import Command, checksum
+from susd.training.agent import Agent, load_all
+
+Trained = Callable[..., Path]
+TWO = ("--seeds", 2, "--eval-every", 50, "--epochs", 300)
+
+
+@pytest.fixture(scope="module")
+def agent(trained: Trained) -> Agent:
+    return package.load(trained("gunner", *TWO))
+
+
+def observations(count: int) -> np.ndarray:
+    return np.random.default_rng(0).uniform(0, 1, (count, 18)).astype(np.float32)
+
+
+FIVE_LINES = """
+import susd
+run = susd.train("gunner", run="five", epochs=3, hidden=8, phi_hidden=8, density_hidden=8, gradient_steps=2, batch_size=8,
+                 episodes=2, horizon=10, replay=2000, warmup=60, quiet=True)
+agent = susd.load(run)
+skill = agent.sample_skill(seed=1)
+obs = [0.5] * 18
+print(agent.act(obs, skill).shape, agent.encode(obs).shape, skill.shape, run)
+"""
+
+
+def test_five_lines_of_python(susd: Command, trained: Trained, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FIVE_LINES], cwd=tmp_path, env=susd.environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "(6,) (6,) (6,) five\n"
+    assert checksum(tmp_path / "five") == checksum(trained("gunner", "--epochs", 3))  # the same run as from the shell
+
+
+def test_it_knows_what_it_is(agent: Agent) -> None:
+    assert (agent.seed, agent.epoch) == (0, 300)
+    assert agent.factorization.names == ("agent", "ammo", "target")
+
+
+def test_skills_are_drawn_from_the_prior(agent: Agent) -> None:
+    skills = agent.sample_skill(seed=4, count=5)
+    assert skills.shape == (5, 6)
+    np.testing.assert_allclose(np.linalg.norm(skills.reshape(5, 3, 2), axis=-1), 1.0, rtol=1e-5)  # quick: per-factor sphere
+    assert np.array_equal(agent.sample_skill(seed=4, count=5), skills)
+    assert not np.array_equal(agent.sample_skill(seed=5, count=5), skills)
+    assert agent.sample_skill().shape == (6,)
+
+
+def test_one_observation_and_a_batch_agree(agent: Agent) -> None:
+    obs, skills = observations(4), agent.sample_skill(count=4)
+    batch = agent.act(obs, skills)
+    assert batch.shape == (4, 6)
+    for index in range(4):
+        single = agent.act(obs[index], skills[index])
+        assert single.shape == (6,)
+        np.testing.assert_allclose(single, batch[index], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(agent.act(obs, skills[0])[2], agent.act(obs[2], skills[0]), rtol=1e-5, atol=1e-6)
+    codes = agent.encode(obs)
+    assert codes.shape == (4, 6)
+    np.testing.assert_allclose(agent.encode(obs[1]), codes[1], rtol=1e-5, atol=1e-6)
+    assert not np.allclose(codes[0], codes[1])
+
+
+def test_mean_actions_are_the_same_and_sampled_ones_follow_their_seed(agent: Agent) -> None:
+    obs, skill = observations(1)[0], agent.sample_skill()
+    mean = agent.act(obs, skill)
+    assert np.array_equal(agent.act(obs, skill), mean)
+    sampled = agent.act(obs, skill, seed=0)
+    assert np.array_equal(agent.act(obs, skill, seed=0), sampled)
+    assert not np.allclose(sampled, mean)
+    assert not np.allclose(agent.act(obs, skill, seed=1), sampled)
+    many = agent.act(np.tile(obs, (4000, 1)), skill, seed=2)
+    assert np.all(np.abs(many) <= 1.0)
+    # tanh is monotone, so that the median of the samples is the action at the mean of the normal
+    np.testing.assert_allclose(np.median(many, axis=0), mean, atol=0.08)
+
+
+def test_the_skill_and_the_state_matter(agent: Agent) -> None:
+    obs, skills = observations(2), agent.sample_skill(count=2)
+    assert not np.allclose(agent.act(obs[0], skills[0]), agent.act(obs[0], skills[1]))
+    assert not np.allclose(agent.act(obs[0], skills[0]), agent.act(obs[1], skills[0]))
+
+
+def test_seeds_are_chosen_by_their_number(trained: Trained) -> None:
+    run = trained("gunner", *TWO)
+    first, second = package.load(run, seed=0), package.load(run, seed=1)
+    assert (first.seed, second.seed) == (0, 1)
+    assert [one.seed for one in load_all(run)] == [0, 1]
+    obs, skill = observations(1)[0], first.sample_skill()
+    assert not np.allclose(first.act(obs, skill), second.act(obs, skill))
+    with pytest.raises(package.UserError, match=r"run has no seed 2; it has 0, 1"):
+        package.load(run, seed=2)
+
+
+@pytest.mark.parametrize("shape", [(17,), (4, 19), ()])
+def test_an_observation_of_the_wrong_size_is_refused(agent: Agent, shape: tuple[int, ...]) -> None:
+    for use in (agent.encode, lambda obs: agent.act(obs, agent.sample_skill())):
+        with pytest.raises(package.UserError, match=r"the observation has the shape .*; its last axis must be 18 long"):
+            use(np.zeros(shape))
+
+
+def test_a_skill_of_the_wrong_size_is_refused(agent: Agent) -> None:
+    with pytest.raises(package.UserError, match=r"the skill has the shape \(5,\); its last axis must be 6 long"):
+        agent.act(observations(1)[0], np.zeros(5))
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(package.UserError, match="there is no run folder"):
+        package.load(tmp_path / "nothing")
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_named(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = trained("gunner", "--epochs", 8, "--eval-every", 3, "--checkpoint-every", 2, "--keep", 4)
+    run = shutil.copytree(whole, tmp_path / "run")
+    newest = run / "checkpoints" / "step-00000008.ckpt"
+    newest.write_bytes(newest.read_bytes()[:-1])
+    assert package.load(run).epoch == 6
+    assert capsys.readouterr().err.startswith(f"skipped: checkpoint {newest} is cut short")

@@ -1,0 +1,231 @@
+"""The compiled program: the same seed gives the same bits, agents trained together are agents trained alone."""
+
+import dataclasses
+import logging
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from susd.collect import episodes
+from susd.config import Config, configure
+from susd.envs import make
+from susd.errors import UserError
+from susd.replay import Transition
+from susd.runs.checkpoint import digest
+from susd.training.trainer import Program, TrainState, subkey
+
+HORIZON, WORLDS, CHUNK = 5, 4, 20
+
+
+def tiny(**changes: Any) -> Config:
+    options: dict[str, Any] = {
+        "horizon": HORIZON,
+        "episodes": WORLDS,
+        "gradient_steps": 2,
+        "batch_size": 16,
+        "replay": 79,
+        "warmup": 40,
+        "hidden": 8,
+        "phi_hidden": 8,
+        "density_hidden": 8,
+        "layers": 1,
+        "prior": "factor_sphere",
+        "time_limit": "terminal",
+        "seed": 3,
+    }
+    return configure("gunner", **{**options, **changes})
+
+
+def host(tree: Any) -> Any:
+    """A copy outside JAX: the state itself is donated to the next epoch."""
+    return jax.tree.map(lambda x: np.array(x), tree)
+
+
+def run(program: Program, epochs: int) -> list[TrainState]:
+    """The states before the first epoch and after each."""
+    state = program.start()
+    states = [host(state)]
+    for epoch in range(epochs):
+        state, _ = program.run_epoch(state, epoch)
+        states.append(host(state))
+    return states
+
+
+def assert_same(a: Any, b: Any) -> None:
+    assert digest(a) == digest(b)
+
+
+@pytest.fixture(scope="module")
+def alone() -> Program:
+    return Program.build(tiny())
+
+
+@pytest.fixture(scope="module")
+def course(alone: Program) -> list[TrainState]:
+    return run(alone, 5)
+
+
+@pytest.fixture(scope="module")
+def together() -> list[TrainState]:
+    return run(Program.build(tiny(seed=2, seeds=2)), 3)
+
+
+def test_same_seed_same_bits(course: list[TrainState]) -> None:
+    again = run(Program.build(tiny()), 3)
+    assert [digest(state) for state in again] == [digest(state) for state in course[:4]]
+
+
+def test_other_seed_other_bits(together: list[TrainState]) -> None:
+    """Nothing that is drawn or learned is shared between seeds 2 and 3."""
+    first, second = (jax.tree.map(lambda x, i=i: x[i], together[-1]) for i in range(2))
+    assert (first.key != second.key).any()
+    assert (first.replay.data.skill != second.replay.data.skill)[: 3 * CHUNK].any(axis=1).all()
+    for network in ("actor", "critic"):
+        for a, b in zip(*(jax.tree.leaves(getattr(s.learner.sac, network)) for s in (first, second)), strict=True):
+            assert (a != b).any()
+
+
+def test_agents_trained_together_are_agents_trained_alone(course: list[TrainState], together: list[TrainState]) -> None:
+    """Seed 3 as the second of two and by itself: batched matmuls differ in the last bits only."""
+    for epoch in range(4):
+        pair = jax.tree.map(lambda x: x[1], together[epoch])
+        single = jax.tree.map(lambda x: x[0], course[epoch])
+        np.testing.assert_array_equal(pair.key, single.key)
+        for a, b in zip(pair.replay.data, single.replay.data, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5 if epoch < 2 else 1e-3)
+        a, b = (np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(s.learner)]) for s in (pair, single))
+        near = np.isclose(a, b, rtol=1e-4, atol=1e-6)  # Adam makes whole steps of gradients that are zero but for rounding
+        assert near.all() if epoch < 2 else near.mean() > 0.98
+        np.testing.assert_allclose(a, b, atol=5e-3)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(together[-1]) if leaf.dtype.kind == "f")
+
+
+def test_nothing_is_learned_before_the_warm_up(alone: Program, course: list[TrainState]) -> None:
+    """40 transitions are there with the second epoch, which is the first that learns."""
+    assert alone.warmup_epochs == 1
+    assert_same(course[1].learner, course[0].learner)
+    assert digest(course[2].learner) != digest(course[1].learner)
+    for a, b in zip(*(jax.tree.leaves(s.learner.sac) for s in course[1:3]), strict=True):
+        assert (a != b).any()
+    for a, b in zip(*(jax.tree.leaves(s.learner.params) for s in course[1:3]), strict=True):
+        assert (a != b).any()
+
+
+def test_gradient_steps_per_epoch(course: list[TrainState]) -> None:
+    counts = [[int(leaf[0]) for leaf in jax.tree.leaves(state.learner.sac) if leaf.dtype == np.int32] for state in course]
+    assert [set(count) for count in counts] == [{0}, {0}, {2}, {4}, {6}, {8}]
+
+
+@pytest.mark.parametrize(("warmup", "epochs"), [(1, 0), (20, 0), (21, 1), (40, 1), (41, 2), (60, 2)])
+def test_warm_up_in_epochs(warmup: int, epochs: int) -> None:
+    assert Program.build(tiny(warmup=warmup)).warmup_epochs == epochs
+
+
+def test_replay_is_rounded_down_to_whole_epochs(alone: Program, course: list[TrainState]) -> None:
+    assert alone.capacity == 60
+    assert course[0].replay.data.done.shape == (1, 60)
+    assert [int(state.replay.size[0]) for state in course] == [0, 20, 40, 60, 60, 60]
+    assert [int(state.replay.position[0]) for state in course] == [0, 20, 40, 0, 20, 40]
+    assert alone.replay_bytes() == sum(leaf.nbytes for leaf in course[0].replay.data)
+    for old, new in zip(course[3].replay.data, course[4].replay.data, strict=True):
+        np.testing.assert_array_equal(old[:, CHUNK:], new[:, CHUNK:])  # the fourth epoch replaces the first
+        assert old.ndim == 2 or (old[:, :CHUNK] != new[:, :CHUNK]).any()
+
+
+def test_errors_come_before_compiling() -> None:
+    with pytest.raises(UserError, match="--replay is 19; it must hold at least one epoch, 20 transitions here"):
+        Program.build(tiny(replay=19))
+    with pytest.raises(UserError, match="--warmup is 61, more than the replay's 60 transitions"):
+        Program.build(tiny(warmup=61))
+    with pytest.raises(UserError, match="unknown environment 'gunman'"):
+        Program.build(dataclasses.replace(tiny(), env="gunman"))
+
+
+def test_the_old_state_is_donated(alone: Program) -> None:
+    state = alone.start()
+    new, _ = alone.run_epoch(state, 0)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(new))
+
+
+def test_nothing_is_compiled_after_the_first_epoch(alone: Program, caplog: pytest.LogCaptureFixture) -> None:
+    def compilations() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.getMessage().startswith("Compiling")]
+
+    state, _ = alone.run_epoch(alone.start(), 0)
+    with jax.log_compiles(), caplog.at_level(logging.DEBUG, logger="jax"):
+        jax.jit(lambda x: x + 1)(jnp.zeros(3))
+        assert compilations()  # so it would be seen
+        caplog.clear()
+        for epoch in range(1, 4):
+            state, _ = alone.run_epoch(state, epoch)
+        assert compilations() == []
+
+
+# --- what is collected ------------------------------------------------------------------------------------------------
+
+
+def worlds_of(state: TrainState, epoch: int) -> Transition:
+    """The chunk of one epoch as [T, W, ..]."""
+    rows = slice(epoch * CHUNK, (epoch + 1) * CHUNK)
+    return Transition(*(x[0, rows].reshape(HORIZON, WORLDS, *x.shape[2:]) for x in state.replay.data))
+
+
+def test_episodes_in_the_replay(alone: Program, course: list[TrainState]) -> None:
+    first, second = worlds_of(course[3], 0), worlds_of(course[3], 1)
+    for chunk in (first, second):
+        np.testing.assert_array_equal(chunk.next_obs[:-1], chunk.obs[1:])
+        np.testing.assert_array_equal(chunk.skill, np.broadcast_to(chunk.skill[:1], chunk.skill.shape))
+        np.testing.assert_array_equal(chunk.done, np.arange(HORIZON)[:, None] == [[HORIZON - 1] * WORLDS])
+        lengths = np.linalg.norm(chunk.skill.reshape(HORIZON, WORLDS, 3, 2), axis=-1)
+        np.testing.assert_allclose(lengths, 1.0, rtol=1e-5)
+        assert (np.abs(chunk.action) < 1).all()
+        assert len(np.unique(chunk.action)) == chunk.action.size  # noise for every world, step and dimension
+    assert len(np.unique(np.concatenate([first.skill[0], second.skill[0]]), axis=0)) == 2 * WORLDS  # never twice the same
+
+    env = alone.env
+    state = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), WORLDS))  # Gunner's start and motion use no key
+    observe, step = jax.jit(jax.vmap(env.observe)), jax.jit(jax.vmap(env.step))
+    np.testing.assert_allclose(observe(state), first.obs[0], atol=1e-6)
+    for t in range(HORIZON):
+        state = step(state, first.action[t], jax.random.split(jax.random.key(t), WORLDS))
+        np.testing.assert_allclose(observe(state), first.next_obs[t], atol=1e-5)
+
+
+def test_actions_are_those_of_the_actor(alone: Program, course: list[TrainState]) -> None:
+    """Undo the squashing: the noise left by the epoch's own actor is standard normal."""
+    program = Program.build(tiny(episodes=200, replay=1000, warmup=1000))
+    state = jax.tree.map(lambda x: x[0], course[0])
+    actor = state.learner.sac.actor
+    chunk = jax.jit(program.collect)(state, jnp.int32(0))
+    scale = program.learner.skill_input_scale
+    x = np.concatenate([chunk.obs, scale * np.asarray(chunk.skill)], axis=1)
+    mean, log_std = jax.jit(lambda a, v: a(v))(actor, x)
+    noise = (np.arctanh(np.asarray(chunk.action, np.float64)) - mean) / np.exp(log_std)
+    np.testing.assert_allclose(noise.mean(axis=0), 0.0, atol=0.15)
+    np.testing.assert_allclose(noise.std(axis=0), 1.0, atol=0.1)
+    mode = jax.jit(lambda a, o, z: program.policy(a, sampled=False)(o, z, jax.random.key(0)))(actor, chunk.obs, chunk.skill)
+    np.testing.assert_allclose(mode, np.tanh(mean), atol=1e-5)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_time_limit_marks_the_last_step_or_none(terminal: bool) -> None:
+    skills = np.ones((WORLDS, 6), np.float32)
+
+    @jax.jit
+    def collect(key: jax.Array) -> Transition:
+        return episodes(make("gunner"), lambda obs, skill, key: jnp.zeros((WORLDS, 6)), skills, HORIZON, key, terminal)
+
+    done = np.asarray(collect(jax.random.key(0)).done).reshape(HORIZON, WORLDS)
+    assert (done[:-1] == 0).all()
+    assert (done[-1] == terminal).all()
+
+
+def test_named_keys_differ() -> None:
+    key = jax.random.key(0)
+    drawn = [jax.random.key_data(subkey(key, name)).tobytes() for name in ("init", "collect", "learn", "skills")]
+    drawn.append(jax.random.key_data(key).tobytes())
+    assert len(set(drawn)) == len(drawn)

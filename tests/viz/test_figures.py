@@ -1,0 +1,248 @@
+"""Figures are valid pictures that show their data; videos can be read back; a failure leaves nothing behind."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import imageio_ffmpeg
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+from susd.collect import rollout
+from susd.envs.base import EnvSpec, Plane
+from susd.envs.gunner import Gunner
+from susd.errors import UserError
+from susd.factors import Factorization
+from susd.viz import figures, video
+
+RNG = np.random.default_rng(0)
+
+
+def spec_of(planes: int) -> EnvSpec:
+    factors = Factorization.from_boundaries(range(0, 2 * planes + 1, 2), [f"body_{i}" for i in range(planes)])
+    boxes = tuple(Plane(f"body_{i}", 2 * i, 2 * i + 1, -1.0, 1.0) for i in range(planes))
+    return EnvSpec("bodies", 2 * planes, 2 * planes, 5, factors, boxes, {})
+
+
+def picture(path: Path) -> np.ndarray:
+    """The pixels of a complete PNG of a sensible size."""
+    with Image.open(path) as image:
+        image.load()
+        assert image.format == "PNG"
+        pixels = np.asarray(image.convert("RGB")).astype(int)
+    height, width = pixels.shape[:2]
+    assert 400 <= width <= 1600
+    assert 120 <= height <= 1400
+    assert pixels.std() > 5.0
+    return pixels
+
+
+def differ(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape != b.shape or (a != b).any(axis=-1).sum() > 20
+
+
+def courses(planes: int) -> tuple[np.ndarray, np.ndarray]:
+    angles = np.linspace(0.0, 5.0, 6)
+    skills = np.stack([np.cos(angles), np.sin(angles)], -1)  # [W, 2]
+    obs = np.linspace(0.0, 0.9, 5)[:, None, None] * np.tile(skills, planes)
+    return obs, np.repeat(skills[:, None], planes, axis=1)
+
+
+@pytest.mark.parametrize("planes", [1, 10])
+def test_trajectories(tmp_path: Path, planes: int) -> None:
+    obs, skills = courses(planes)
+    path = tmp_path / "new" / "courses.png"
+    assert figures.trajectories(path, spec_of(planes), obs, skills) == path
+    first = picture(path)
+    assert differ(first, picture(figures.trajectories(path, spec_of(planes), obs * 0.5, skills)))
+    assert [p.name for p in path.parent.iterdir()] == ["courses.png"]
+
+
+def test_trajectories_are_coloured_by_the_part_of_their_own_factor(tmp_path: Path) -> None:
+    obs, skills = courses(2)
+    turned = skills.copy()
+    turned[:, 1] *= -1.0  # the other directions for body 1
+    first = picture(figures.trajectories(tmp_path / "a.png", spec_of(2), obs, skills))
+    second = picture(figures.trajectories(tmp_path / "b.png", spec_of(2), obs, turned))
+    changed = np.flatnonzero((first != second).any(axis=(0, 2)))
+    assert changed.min() > first.shape[1] * 0.35  # only in the right one of the two panels
+    assert differ(first, picture(figures.trajectories(tmp_path / "c.png", spec_of(2), obs, RNG.normal(size=(6, 1, 3)))))
+
+
+@pytest.mark.parametrize("planes", [1, 5])
+def test_coverage_map(tmp_path: Path, planes: int) -> None:
+    few = np.zeros((planes, 50, 50), int)
+    few[:, 10, 40] = 3  # left and high up
+    many = RNG.integers(0, 3, few.shape)
+    first = picture(figures.coverage_map(tmp_path / "a.png", spec_of(planes), {"few": few, "many": many}))
+    moved = few.transpose(0, 2, 1)
+    second = picture(figures.coverage_map(tmp_path / "b.png", spec_of(planes), {"few": moved, "many": many}))
+    assert differ(first, second)
+
+
+def test_coverage_map_has_x_to_the_right_and_y_up(tmp_path: Path) -> None:
+    one = np.zeros((1, 50, 50), int)
+    picture(figures.coverage_map(tmp_path / "a.png", spec_of(1), {"nothing": one}))
+    one[0, :10, 40:] = 1
+    grid = picture(figures.coverage_map(tmp_path / "a.png", spec_of(1), {"one": one}))
+    blue = np.argwhere((np.abs(grid - np.array([0xA9, 0xCB, 0xE2])) <= 2).all(axis=-1))
+    middle = np.median(blue, axis=0) / grid.shape[:2]
+    assert middle[0] < 0.4
+    assert middle[1] < 0.4
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 3), (10, 10), (1, 3), (1, 10)])
+def test_control_matrix(tmp_path: Path, rows: int, columns: int) -> None:
+    matrix = RNG.uniform(0.0, 1.0, (rows, columns))
+    names = [f"factor_{i}" for i in range(columns)]
+    first = picture(figures.control_matrix(tmp_path / "a.png", names[:rows], names, matrix, None))
+    matrix[0, 0] += 0.5
+    assert differ(first, picture(figures.control_matrix(tmp_path / "b.png", names[:rows], names, matrix, None)))
+
+
+def test_control_matrix_shows_the_ratio_and_survives_zeros(tmp_path: Path) -> None:
+    eye = np.eye(2)
+    pictures = [
+        picture(figures.control_matrix(tmp_path / "a.png", ["a", "b"], ["a", "b"], eye, r)) for r in (2.0, 3.0, 1e12)
+    ]
+    assert differ(pictures[0], pictures[1])
+    assert differ(pictures[1], pictures[2])
+    picture(figures.control_matrix(tmp_path / "b.png", ["a", "b"], ["a", "b"], 0 * eye, 0.0))
+    with pytest.raises(ValueError, match="2 x 2 matrix for 1 x 2 names"):
+        figures.control_matrix(tmp_path / "c.png", ["a"], ["a", "b"], eye, None)
+
+
+def test_learning_curves(tmp_path: Path) -> None:
+    rows: list[dict] = [{"epoch": e, "seed": s, "reward": e * (s + 1.0)} for e in range(500) for s in range(3)]
+    rows[5] |= {"alpha": float("nan"), "factor/a/reward": 1.0}
+    one = picture(figures.learning_curves(tmp_path / "a.png", rows))
+    rows[6]["lambda"] = 0.5  # one point of a second metric makes a second panel
+    two = picture(figures.learning_curves(tmp_path / "b.png", rows))
+    assert differ(one, two)
+    single = picture(figures.learning_curves(tmp_path / "c.png", [row for row in rows if row["seed"] == 0]))
+    assert differ(two, single)
+    figures.learning_curves(tmp_path / "d.png", [{"epoch": 0, name: 1.0} for name in figures.METRICS])
+    with pytest.raises(UserError, match="no row has a known metric"):
+        figures.learning_curves(tmp_path / "e.png", [{"epoch": 1, "seed": 0, "alpha": float("inf")}])
+
+
+def test_long_lines_are_averaged_in_equal_blocks() -> None:
+    line = np.stack([np.arange(1000), np.tile([0.0, 2.0], 500)], -1)
+    short = figures._blocks(line)
+    assert len(short) == 200
+    assert short[0].tolist() == [2.0, 0.8]
+    assert figures._blocks(line[:150]).tolist() == line[:150].tolist()
+    assert figures._blocks(line[:0]).shape == (0, 2)
+
+
+def test_a_failure_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(b"old")
+
+    def interrupted() -> None:
+        with figures.whole_file(path) as temporary:
+            temporary.write_bytes(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a.png"]
+    with pytest.raises(UserError, match="cannot write"):
+        figures.learning_curves(path / "b.png", [{"epoch": 0, "reward": 1.0}])
+
+
+def test_importing_figures_and_video_is_cheap() -> None:
+    code = "import sys; from susd.viz import figures, video; "
+    code += "print({'matplotlib', 'jax', 'PIL', 'imageio_ffmpeg'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"
+
+
+def read_video(path: Path) -> np.ndarray:
+    """All frames, decoded by ffmpeg itself."""
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    result = subprocess.run(command, capture_output=True, check=True)
+    log = result.stderr.decode()
+    assert "h264" in log
+    assert "yuv420p" in log
+    width, height = next(
+        map(int, word.rstrip(",").split("x")) for line in log.splitlines() if "h264" in line and "Video:" in line
+        for word in line.split() if word.rstrip(",").replace("x", "", 1).isdigit() and "x" in word and word[:2] != "0x"
+    )  # fmt: skip
+    return np.frombuffer(result.stdout, np.uint8).reshape(-1, height, width, 3)
+
+
+def test_video_comes_back(tmp_path: Path) -> None:
+    frames = np.zeros((7, 63, 81, 3), np.uint8)
+    for t in range(7):
+        frames[t, :, 10 * t : 10 * t + 20] = 255
+    path = video.save_video(tmp_path / "videos" / "a.mp4", frames, 10)
+    read = read_video(path)
+    assert read.shape == (7, 64, 82, 3)
+    assert np.abs(read[:, :63, :81].astype(int) - frames).mean() < 5.0
+    assert os.listdir(path.parent) == ["a.mp4"]
+
+
+@pytest.mark.parametrize("spoil", [lambda f: f.astype(float), lambda f: f[0], lambda f: f[..., :1], lambda f: f[:0]])
+def test_only_frames_become_a_video(tmp_path: Path, spoil: Callable[[np.ndarray], np.ndarray]) -> None:
+    with pytest.raises(ValueError, match="frames must be uint8"):
+        video.save_video(tmp_path / "a.mp4", spoil(np.zeros((2, 8, 8, 3), np.uint8)), 10)
+
+
+def test_video_without_ffmpeg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = np.zeros((2, 8, 8, 3), np.uint8)
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(tmp_path / "nothing"))
+    with pytest.raises(UserError, match="videos need ffmpeg, which was not found"):
+        video.save_video(tmp_path / "a.mp4", frames, 10)
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\ncat > /dev/null; echo no such encoder >&2; exit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(broken))
+    with pytest.raises(UserError, match="ffmpeg failed: no such encoder"):
+        video.save_video(tmp_path / "a.mp4", frames, 10)
+    assert os.listdir(tmp_path) == ["broken"]
+
+
+def test_skill_video_plays_all_skills_side_by_side(tmp_path: Path) -> None:
+    env = Gunner()
+    skills = jnp.array([[0.1, 0, 0, 0, 0, 0], [0, 0.1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1.0], [0, 0, 0, 0, 0, 0]])
+    states = jax.jit(lambda: rollout(env, lambda obs, z, key: z, skills, 10, jax.random.key(0))[0])()
+    tiles = video.functional_frames(env, states, size=120)
+    path = video.skill_video(tmp_path / "a.mp4", tiles, ["right", "up", "turn", "stay"])
+    frames = read_video(path).astype(int)
+    assert frames.shape == (11, 284, 368, 3)  # 2 x 3 tiles of 140 x 120 with gaps of 4
+    assert path.stat().st_size < 100_000
+    moved = [np.abs(frames[-1, y : y + 120, x : x + 120] - frames[0, y : y + 120, x : x + 120]).max() for y, x in
+             [(20, 0), (20, 124), (20, 248), (164, 0)]]  # fmt: skip
+    assert min(moved[:3]) > 100
+    assert moved[3] < 60
+    with pytest.raises(ValueError, match="1 titles for 4 skills"):
+        video.skill_video(tmp_path / "b.mp4", tiles, ["right"])
+
+
+def test_skill_titles() -> None:
+    two = np.array([[[1.0, 0.0], [0.0, 1.0]], [[-1.0, -0.0], [0.0, -2.0]]])
+    assert video.skill_titles(["a", "b"], two) == ["a 0°   b 90°", "a 180°   b 270°"]
+    assert video.skill_titles(["a", "b"], two[:, :1]) == ["z 0°", "z 180°"]
+    assert video.skill_titles(["a"] * 10, np.ones((2, 10, 2))) == ["skill 1", "skill 2"]
+    assert video.skill_titles(["a", "b"], np.ones((1, 2, 3))) == ["skill 1"]
+
+
+def test_a_line_is_drawn_over_time_and_in_raw_units(tmp_path: Path) -> None:
+    from susd.envs.base import EnvSpec, Plane, Scaling
+    from susd.factors import Factorization
+
+    factors = Factorization.from_mapping({"all": [0]}, 1)
+    line = Plane("body", 0, 0, -25.0, 25.0, open=True)
+    spec = EnvSpec("line", 1, 1, 10, factors, (line,), {}, scaling=Scaling((0.0,), (100.0,)))
+    obs = np.linspace(0, 1, 11)[:, None, None] * np.array([[-1.0], [1.0]])
+    path = figures.trajectories(tmp_path / "line.png", spec, obs, np.ones((2, 1, 2)))
+    grid = np.diag(np.arange(50))[None]
+    assert path.stat().st_size > 5_000
+    assert figures.coverage_map(tmp_path / "cells.png", spec, {"trained": grid}).stat().st_size > 5_000
