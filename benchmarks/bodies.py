@@ -49,25 +49,25 @@ def timed(
     return measure
 
 
-def ours(kind: type[Body], worlds: int, threads: int, seconds: float) -> Measure:
+def ours(kind: type[Body], num_envs: int, threads: int, seconds: float) -> Measure:
     """This package's worlds."""
-    env = kind(worlds=worlds, threads=threads)
-    return timed(env.reset, env.step, (worlds, env.spec.action_size), seconds)
+    env = kind(num_envs=num_envs, threads=threads)
+    return timed(env.reset, env.step, (num_envs, env.spec.action_size), seconds)
 
 
-def gymnasiums(kind: type[Body], worlds: int, mode: str) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+def gymnasiums(kind: type[Body], num_envs: int, mode: str) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
     """Gymnasium's, with a time limit where ours are reset."""
     options = {"terminate_when_unhealthy": False} if kind is Ant else {}
-    env = gymnasium.make_vec(IDS[kind.name], worlds, mode, max_episode_steps=DISCOVERY, **options)
+    env = gymnasium.make_vec(IDS[kind.name], num_envs, mode, max_episode_steps=DISCOVERY, **options)
     env.reset(seed=0)
     return env
 
 
 def compare(
-    kind: type[Body], others: dict[str, Any], worlds: int, threads: int, seconds: float, rounds: int
+    kind: type[Body], others: dict[str, Any], num_envs: int, threads: int, seconds: float, rounds: int
 ) -> dict[str, Any]:
     """All ways in turns, so that other work on the machine disturbs them alike."""
-    ways = {"susd": ours(kind, worlds, threads, seconds)}
+    ways = {"susd": ours(kind, num_envs, threads, seconds)}
     ways |= {name: timed(lambda _: None, env.step, env.action_space.shape, seconds) for name, env in others.items()}
     taken: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
     loads = []
@@ -93,7 +93,7 @@ def compare(
 def main() -> None:
     """Both bodies."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--worlds", type=int, default=16)
+    parser.add_argument("--num-envs", type=int, default=16)
     parser.add_argument("--threads", type=int, default=0, help="native threads; 0: all cores")
     parser.add_argument("--seconds", type=float, default=4.0, help="of one measurement")
     parser.add_argument("--rounds", type=int, default=5)
@@ -103,7 +103,7 @@ def main() -> None:
     mujoco.set_mju_user_warning(lambda _: None)  # about an old attribute in a model, from every world
     kinds = (Ant, HalfCheetah)
     # Before our worlds have threads, since the asynchronous ones fork.
-    others = {kind: {f"gymnasium {mode}": gymnasiums(kind, options.worlds, mode) for mode in MODES} for kind in kinds}
+    others = {kind: {f"gymnasium {mode}": gymnasiums(kind, options.num_envs, mode) for mode in MODES} for kind in kinds}
     for kind in kinds:
         record[kind.name] = compare(kind, others[kind], **config)
         print(kind.name, record[kind.name], flush=True)

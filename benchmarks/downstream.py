@@ -35,7 +35,7 @@ def main() -> None:
     """Measure both, from the start of the command to its end."""
     with tempfile.TemporaryDirectory() as folder:
         run = str(Path(folder) / "skills")
-        susd("train", "multi_particle", "--epochs", "2", "--run", run, "--no-report", "--quiet")
+        susd("train", "multi_particle", "--epochs", "2", "--run", run, "--no-eval", "--quiet")
         for name, options in WAYS.items():
             began = time.perf_counter()
             result = json.loads(susd("downstream", run, "--task", "fp-difficult", "--json", "--quiet", *options, "--force"))

@@ -24,21 +24,21 @@ from susd.runs.folder import describe_machine, write_json
 RESULTS = Path(__file__).parent / "results"
 
 
-def variant(worlds: int, threads: int, seconds: float, sleeping: bool, controller: str) -> Callable[[], dict[str, float]]:
+def variant(num_envs: int, threads: int, seconds: float, sleeping: bool, controller: str) -> Callable[[], dict[str, float]]:
     """A measurement: whole episodes for about `seconds`, and then how many steps and cores there were."""
-    env = Kitchen(worlds=worlds, threads=threads, sleeping=sleeping, controller=controller)
+    env = Kitchen(num_envs=num_envs, threads=threads, sleeping=sleeping, controller=controller)
     random = np.random.default_rng(0)
 
     def episode() -> None:
         env.reset(int(random.integers(2**31)))
         for _ in range(DISCOVERY):
-            env.step(random.uniform(-1.0, 1.0, (worlds, 4)))
+            env.step(random.uniform(-1.0, 1.0, (num_envs, 4)))
 
     def measure() -> dict[str, float]:
         done, start, cpu = 0, time.perf_counter(), time.process_time()
         while time.perf_counter() - start < seconds:
             episode()
-            done += worlds * DISCOVERY
+            done += num_envs * DISCOVERY
         wall, used = time.perf_counter() - start, time.process_time() - cpu
         return {"rate": done / wall, "cpu_rate": done / used, "cores": used / wall}
 
@@ -49,7 +49,7 @@ def variant(worlds: int, threads: int, seconds: float, sleeping: bool, controlle
 def main() -> None:
     """All variants."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--worlds", type=int, default=16)
+    parser.add_argument("--num-envs", type=int, default=16)
     parser.add_argument("--threads", type=int, default=0, help="native threads; 0: all cores")
     parser.add_argument("--seconds", type=float, default=5.0, help="of one measurement")
     parser.add_argument("--rounds", type=int, default=4)
@@ -57,7 +57,7 @@ def main() -> None:
     controllers = ("numba", "numpy") if compiled() else ("numpy",)
     ways = {
         f"{'sleeping' if sleeping else 'faithful'}, {controller}": variant(
-            options.worlds, options.threads, options.seconds, sleeping, controller
+            options.num_envs, options.threads, options.seconds, sleeping, controller
         )
         for sleeping in (False, True)
         for controller in controllers

@@ -21,7 +21,7 @@ def commands(seconds: float) -> dict[str, list[str]]:
     """The file name of each result, and the arguments of `susd bench` that give it."""
     found: dict[str, list[str]] = {}
     for env in ENVIRONMENTS:
-        found[f"env-{env}"] = ["env", env, "--worlds", "1024"]
+        found[f"env-{env}"] = ["env", env, "--num-envs", "1024"]
         for preset in ("quick", "paper"):
             found[f"update-{env}-{preset}"] = ["update", env, "--preset", preset]
             found[f"epoch-{env}-{preset}"] = ["epoch", env, "--preset", preset]

@@ -16,18 +16,18 @@ from susd.envs.mujoco import bodies
 from susd.runs.folder import write_json
 
 STEPS = 50
-WORLDS = 64
+NUM_ENVS = 64
 
 
 def measure(env: bodies.Body, rollouts: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of the raw states of random rollouts, the first state of each left out."""
     random = np.random.default_rng(seed)
     count, total, square = 0, 0.0, 0.0
-    for episode in range(rollouts // env.worlds):
+    for episode in range(rollouts // env.num_envs):
         env.reset(episode)
         for _ in range(STEPS):
-            env.step(random.uniform(-1.0, 1.0, (env.worlds, env.spec.action_size)))
-            count, total, square = count + env.worlds, total + env.state.sum(axis=0), square + (env.state**2).sum(axis=0)
+            env.step(random.uniform(-1.0, 1.0, (env.num_envs, env.spec.action_size)))
+            count, total, square = count + env.num_envs, total + env.state.sum(axis=0), square + (env.state**2).sum(axis=0)
     mean = total / count
     return mean, np.sqrt(square / count - mean**2)
 
@@ -39,10 +39,10 @@ def main() -> None:
     options = parser.parse_args()
     result = {}
     for kind in (bodies.Ant, bodies.HalfCheetah):
-        env = kind(worlds=WORLDS)
+        env = kind(num_envs=NUM_ENVS)
         mean, std = measure(env, options.rollouts)
         result[kind.name] = {
-            "rollouts": options.rollouts // WORLDS * WORLDS,
+            "rollouts": options.rollouts // NUM_ENVS * NUM_ENVS,
             "steps": STEPS,
             "mujoco": importlib.metadata.version("mujoco"),
             "mean": [float(f"{x:.6g}") for x in mean],

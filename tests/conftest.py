@@ -16,7 +16,7 @@ import pytest
 XLA_FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 TINY = (
     *("--hidden", "8", "--phi-hidden", "8", "--density-hidden", "8", "--gradient-steps", "2", "--batch-size", "8"),
-    *("--episodes", "2", "--horizon", "10", "--replay", "2000", "--warmup", "60"),
+    *("--episodes", "2", "--horizon", "10", "--buffer-size", "2000", "--warmup", "60"),
 )
 
 
@@ -46,10 +46,10 @@ class Command:
 
     def train(self, env: str, run: object, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
         """A new tiny run, without the evaluation at its end."""
-        return self("train", env, "--run", run, *TINY, "--no-report", *arguments, code=code)
+        return self("train", env, "--run", run, *TINY, "--no-eval", *arguments, code=code)
 
     def resume(self, run: object, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-        return self("train", "--run", run, "--resume", "--no-report", *arguments, code=code)
+        return self("train", "--run", run, "--resume", "--no-eval", *arguments, code=code)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:

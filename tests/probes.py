@@ -21,7 +21,7 @@ from susd.methods.registry import METHODS, options_of
 from susd.replay import Transition
 from susd.sac import descend
 from susd.skills import SkillSpace
-from susd.training.trainer import Program
+from susd.training.trainer import Trainer
 
 # What a probe depends on is written out, so that it does not move with the presets.
 SMALL: dict[str, Any] = {
@@ -136,22 +136,22 @@ LINE = Box((0.1,), (1.0,))  # ten steps from the middle to a wall
 class Trained:
     """What a training left behind, and what it logged per epoch."""
 
-    program: Program
+    trainer: Trainer
     learner: LearnerState
     infos: dict[str, np.ndarray]
 
     def encode(self, obs: np.ndarray) -> np.ndarray:
         """phi(s), [B, N * D]."""
-        method = self.program.learner.method
+        method = self.trainer.learner.method
         return np.asarray(fast(method.encode)(self.learner.params, jnp.asarray(obs, jnp.float32)))
 
-    def courses(self, skills: np.ndarray) -> np.ndarray:
+    def rollout(self, skills: np.ndarray) -> np.ndarray:
         """Where each skill's mean actions lead, [T, W, S]."""
-        program, key = self.program, jax.random.key(0)
+        trainer, key = self.trainer, jax.random.key(0)
 
         def run(actor: Any, z: jax.Array) -> jax.Array:
-            policy = program.policy(actor, sampled=False)
-            return rollout(program.env, policy, z, program.horizon, key)[1].next_obs  # type: ignore[arg-type]
+            policy = trainer.policy(actor, sampled=False)
+            return rollout(trainer.env, policy, z, trainer.horizon, key)[1].next_obs  # type: ignore[arg-type]
 
         return np.asarray(fast(run)(self.learner.sac.actor, jnp.asarray(skills, jnp.float32)))
 
@@ -160,11 +160,11 @@ def train(env: Box, method: str, epochs: int, seed: int = 0, **changes: Any) -> 
     """All epochs of a small run in one compiled scan."""
     replay = SMALL["episodes"] * env.horizon * epochs
     own = {name: value for name, value in OWN.items() if name in options_of({"method": method, **METHODS[method].fixed})}
-    config = configure("probe", **{**SMALL, **own, "method": method, "replay": replay, **changes})
-    program = Program.build(config, env)
+    config = configure("probe", **{**SMALL, **own, "method": method, "buffer_size": replay, **changes})
+    trainer = Trainer.build(config, env)
 
     def run(start: jax.Array) -> Any:
-        return jax.lax.scan(program.epoch, program.init(start), jnp.arange(epochs))
+        return jax.lax.scan(trainer.epoch, trainer.init(start), jnp.arange(epochs))
 
     state, infos = fast(run)(jnp.int32(seed))
-    return Trained(program, state.learner, jax.tree.map(np.asarray, infos))
+    return Trained(trainer, state.learner, jax.tree.map(np.asarray, infos))

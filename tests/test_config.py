@@ -116,7 +116,7 @@ def test_the_paper_preset_is_the_specification(env: str) -> None:
         "episodes": 8,
         "gradient_steps": 50,
         "batch_size": 256,
-        "replay": 1_000_000,
+        "buffer_size": 1_000_000,
         "warmup": 10_000,
         "time_limit": "terminal",
         "skill_dim": 2,

@@ -14,9 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-TINY = (
-    "epochs=2, episodes=2, gradient_steps=2, warmup=1, replay=400, batch_size=8, hidden=8, phi_hidden=8, density_hidden=8"
-)
+TINY = "epochs=2, episodes=2, gradient_steps=2, warmup=1, buffer_size=400, batch_size=8, hidden=8, phi_hidden=8, density_hidden=8"
 # Compiling tiny programs takes longer than running them.
 XLA_FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
@@ -214,8 +212,9 @@ def test_make_targets_of_the_pages_exist() -> None:
 
 
 def test_commands_of_the_pages_are_understood() -> None:
-    from susd.cli.commands import given, run_train
+    from susd.cli.common import given
     from susd.cli.main import parser
+    from susd.cli.train import run as run_train
     from susd.config import configure
     from susd.training.build import build_env, build_learner
 

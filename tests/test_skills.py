@@ -68,8 +68,8 @@ def test_choices_are_uniform_and_one_of_each_part() -> None:
     assert set(np.unique(parts)) == {0.0, 1.0}
     np.testing.assert_array_equal(parts.sum(axis=-1), 1.0)
     np.testing.assert_allclose(parts.mean(axis=0), 0.25, atol=0.03)
-    together = np.einsum("bi,bj->ij", parts[:, 0], parts[:, 1]) / 8000
-    np.testing.assert_allclose(together, 1 / 16, atol=0.015)  # channels are drawn independently
+    num_envs = np.einsum("bi,bj->ij", parts[:, 0], parts[:, 1]) / 8000
+    np.testing.assert_allclose(num_envs, 1 / 16, atol=0.015)  # channels are drawn independently
 
 
 def test_project_takes_the_largest_entry_of_every_part() -> None:

@@ -32,7 +32,7 @@ CHANGES = {  # of the suite
 def shortened(command: str) -> list[str]:
     words = shlex.split(command)
     if words[0] == "train":  # the report measures 100,000 steps, which takes a world in Python too long
-        return [*words, *SMALL, *(["--no-report"] if "my_env.py:make" in words else [])]
+        return [*words, *SMALL, *(["--no-eval"] if "my_env.py:make" in words else [])]
     return [*words, "--steps", "200"] if words[-1] == "coverage" or words[0] == "check" else words
 
 
@@ -91,7 +91,7 @@ def test_both_worlds_are_the_same(workshop: dict[str, Any], monkeypatch: pytest.
     from susd.envs.base import Environment, HostEnvironment
 
     monkeypatch.chdir(workshop["folder"])
-    slow, fast = make("my_env.py:make", worlds=3), make("my_fast_env.py:FastWorkshop")
+    slow, fast = make("my_env.py:make", num_envs=3), make("my_fast_env.py:FastWorkshop")
     assert isinstance(slow, HostEnvironment)
     assert isinstance(fast, Environment)
     assert slow.spec.factorization == fast.spec.factorization

@@ -18,18 +18,18 @@ Policy = Callable[[Any, Any, jax.Array], jax.Array]  # (obs [W, S], skill [W, Z]
 
 def rollout(env: Environment, policy: Policy, skills: jax.Array, steps: int, key: jax.Array) -> tuple[Any, Transition]:
     """Run W skills in W worlds for `steps` steps from reset: all states [T + 1, W, ..] and transitions [T, W, ..]."""
-    worlds = skills.shape[0]
+    num_envs = skills.shape[0]
     k_reset, k_steps = jax.random.split(key)
-    state = jax.vmap(env.reset)(jax.random.split(k_reset, worlds))
+    state = jax.vmap(env.reset)(jax.random.split(k_reset, num_envs))
     observe = jax.vmap(env.observe)
 
     def one(carry: tuple[Any, jax.Array], step_key: jax.Array) -> tuple[tuple[Any, jax.Array], tuple[Any, Transition]]:
         state, obs = carry
         k_policy, k_env = jax.random.split(step_key)
         action = policy(obs, skills, k_policy)
-        state = jax.vmap(env.step)(state, action, jax.random.split(k_env, worlds))
+        state = jax.vmap(env.step)(state, action, jax.random.split(k_env, num_envs))
         next_obs = observe(state)
-        return (state, next_obs), (state, Transition(obs, action, next_obs, skills, jnp.zeros(worlds)))
+        return (state, next_obs), (state, Transition(obs, action, next_obs, skills, jnp.zeros(num_envs)))
 
     start = (state, observe(state))
     _, (states, transitions) = jax.lax.scan(one, start, jax.random.split(k_steps, steps))
@@ -46,7 +46,7 @@ def episodes(env: Environment, policy: Policy, skills: jax.Array, steps: int, ke
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), transitions)
 
 
-class HostCourse(NamedTuple):
+class HostTrajectories(NamedTuple):
     """What W host worlds did: transitions [T, W, ..] as numpy, whose `done` says terminated; and where the time went."""
 
     transitions: Transition
@@ -63,7 +63,7 @@ def host_rollout(
     key: jax.Array,
     redraw: Callable[[int], np.ndarray] | None = None,
     watch: Callable[[], None] | None = None,
-) -> HostCourse:
+) -> HostTrajectories:
     """Run W skills in W host worlds for `steps` steps from a seeded reset; the policy should be a compiled one.
 
     A world that ends early starts anew: with its row of `redraw(step)`, or with the same skill. `watch` is called in every
@@ -90,7 +90,7 @@ def host_rollout(
     if watch:
         watch()
     *fields, truncated = (np.stack(column) for column in zip(*rows, strict=True))
-    return HostCourse(Transition(*fields), truncated, seconds)  # type: ignore[arg-type]
+    return HostTrajectories(Transition(*fields), truncated, seconds)  # type: ignore[arg-type]
 
 
 def host_episodes(
@@ -105,7 +105,7 @@ def host_episodes(
     """`episodes` of a host environment, and the seconds spent in it; a world that ends early goes on with a new skill."""
 
     def draw(step: int) -> np.ndarray:
-        return np.asarray(sample_skills(jax.random.fold_in(key, step + 1), env.worlds))
+        return np.asarray(sample_skills(jax.random.fold_in(key, step + 1), env.num_envs))
 
     course = host_rollout(env, policy, draw(-1), steps, seed, key, redraw=draw)
     limit = course.truncated.copy()
@@ -115,13 +115,13 @@ def host_episodes(
     return jax.tree.map(lambda x: jnp.asarray(x.reshape(-1, *x.shape[2:])), chunk), course.seconds
 
 
-def turn_of(key: jax.Array, turn: int) -> tuple[int, jax.Array]:
+def batch_seed(key: jax.Array, turn: int) -> tuple[int, jax.Array]:
     """The seed and the key with which host worlds run their turn of several."""
     k_seed, k_run = jax.random.split(jax.random.fold_in(key, turn))
     return int(jax.random.randint(k_seed, (), 0, 2**31 - 1)), k_run
 
 
-def courses(
+def rollout_skills(
     env: Environment | HostEnvironment, policy: Policy, skills: jax.Array, steps: int, key: jax.Array
 ) -> Transition:
     """Transitions [T, N, ..] of N skills, each from reset for `steps` steps; host worlds take them in turns.
@@ -131,8 +131,8 @@ def courses(
     if not isinstance(env, HostEnvironment):
         return rollout(env, policy, skills, steps, key)[1]
     count, found = len(skills), []
-    for turn, first in enumerate(range(0, count, env.worlds)):
-        rows = np.arange(first, first + env.worlds) % count  # the last turn is filled up with skills that are run already
-        seed, k_run = turn_of(key, turn)
+    for turn, first in enumerate(range(0, count, env.num_envs)):
+        rows = np.arange(first, first + env.num_envs) % count  # the last turn is filled up with skills that are run already
+        seed, k_run = batch_seed(key, turn)
         found.append(host_rollout(env, policy, np.asarray(skills)[rows], steps, seed, k_run).transitions)
     return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, :count], *found)

@@ -58,7 +58,7 @@ class Config:
     horizon: int = option(0, "steps per episode; 0: the environment's", low=0)
     gradient_steps: int = option(50, "gradient steps per epoch", low=1)
     batch_size: int = option(256, "transitions per gradient step", low=1)
-    replay: int = option(1_000_000, "replay capacity in transitions", low=1)
+    buffer_size: int = option(1_000_000, "replay capacity in transitions", low=1)
     warmup: int = option(10_000, "transitions in the replay before the first gradient step", low=1)
     time_limit: str = option(
         "terminal", "the end of an episode ends the value, or the value is bootstrapped", ("terminal", "bootstrap")
@@ -106,7 +106,7 @@ class Config:
 
     eval_every: int = option(100, "epochs between two coverage measurements", low=1)
     checkpoint_every: int = option(200, "epochs between two checkpoints", low=1)
-    keep: int = option(2, "checkpoints kept", low=1)
+    keep_checkpoints: int = option(2, "checkpoints kept", low=1)
 
     def __post_init__(self) -> None:
         for spec in dataclasses.fields(self):
@@ -179,7 +179,7 @@ def _flag(name: str) -> str:
 
 # What learns best in minutes on two cores; docs/presets.md has one line and one measurement for each deviation.
 QUICK: dict[str, Any] = {
-    "replay": 200_000,
+    "buffer_size": 200_000,
     "warmup": 2_000,
     "prior": "factor_sphere",
     "scale_skill": True,
@@ -207,7 +207,7 @@ KITCHEN: dict[str, Any] = {
     "episodes": 16,
     "gradient_steps": 50,
     "epochs": 1250,
-    "replay": 400_000,
+    "buffer_size": 400_000,
     "warmup": 10_000,
     "discount": 0.95,
     "target_entropy": -0.5,
@@ -216,7 +216,7 @@ BODY: dict[str, Any] = {
     "episodes": 16,
     "gradient_steps": 150,
     "epochs": 600,
-    "replay": 1_000_000,
+    "buffer_size": 1_000_000,
     "warmup": 10_000,
     "discount": 0.99,
     "target_entropy": -0.5,

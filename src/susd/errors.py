@@ -11,7 +11,7 @@ class UserError(ValueError):
     """Bad input: the message names the thing, its value and what is allowed. The command line exits with 2."""
 
 
-def told(error: BaseException) -> str:
+def format_exception(error: BaseException) -> str:
     """An exception in one line: the first of its message, and the last place in somebody's own code that led to it."""
     installed = (Path(__file__).parent, *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")))
     theirs = [

@@ -75,7 +75,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {  # what is typed after `susd train`, an
     "gunner --batch-size 0": ("--batch-size", "0", "at least 1"),
     "gunner --gradient-steps 0": ("--gradient-steps", "0", "at least 1"),
     "gunner --skill-dim 0": ("--skill-dim", "0", "at least 1"),
-    "gunner --keep 0": ("--keep", "0", "at least 1"),
+    "gunner --keep-checkpoints 0": ("--keep-checkpoints", "0", "at least 1"),
     "gunner --checkpoint-every 0": ("--checkpoint-every", "0", "at least 1"),
     "gunner --seeds 0": ("--seeds", "0", "at least 1"),
     "gunner --seeds 2000": ("--seeds", "2000", "at most 1024"),
@@ -86,9 +86,9 @@ MISTAKES: dict[str, tuple[str, ...]] = {  # what is typed after `susd train`, an
     "gunner --learning-rate inf": ("--learning-rate", "'inf'", "finite number"),
     "gunner --learning-rate -1": ("--learning-rate", "-1", "at least 0"),
     "gunner --discount 1.5": ("--discount", "1.5", "at most 1"),
-    "gunner --replay 10": ("--replay", "10", "400"),
-    "gunner --replay 4000 --warmup 5000": ("--warmup", "5000", "4000"),
-    "gunner --replay 1000000000000": ("GiB of memory", "1000000000000 transitions", "available", "--replay"),
+    "gunner --buffer-size 10": ("--buffer-size", "10", "400"),
+    "gunner --buffer-size 4000 --warmup 5000": ("--warmup", "5000", "4000"),
+    "gunner --buffer-size 1000000000000": ("GiB of memory", "1000000000000 transitions", "available", "--buffer-size"),
     "gunner --batch-size 1000000000000": ("GiB of memory", "available", "--batch-size"),
     "gunner --gradient-steps 1000000000000": ("GiB of memory", "available", "--gradient-steps"),
     "gunner --hidden 65536 --layers 16": ("GiB of memory", "available", "network sizes"),
@@ -336,7 +336,7 @@ def test_a_second_run_gets_a_folder_of_its_own(trained: Trained, tmp_path: Path,
 def test_a_terminal_of_80_columns_gets_a_bar(susd: Command) -> None:
     leader, follower = pty.openpty()
     environment = susd.environment | {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
-    arguments = ("train", "gunner", "--run", "run", *TINY, "--epochs", 3, "--no-report")
+    arguments = ("train", "gunner", "--run", "run", *TINY, "--epochs", 3, "--no-eval")
     child = susd.start(*arguments, stdout=follower, stderr=follower, env=environment)
     os.close(follower)
     output = b""
@@ -370,7 +370,7 @@ def test_quiet_is_quiet_and_the_same_command_gives_the_same_run(susd: Command, t
 @pytest.mark.parametrize("name", ["gunner", "multi_particle_raw50", "mp_fp_hard"])
 def test_recordings_replay(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
-        main(["replay", str(GOLDEN / f"{name}.npz")])
+        main(["verify", str(GOLDEN / f"{name}.npz")])
     printed = capsys.readouterr()
     assert (exited.value.code, printed.err) == (0, "")
     result = json.loads(printed.out)
@@ -391,7 +391,7 @@ def test_a_recording_that_differs_exits_with_1(
     arrays[array][first] = 1 - arrays[array][first]
     np.savez(tmp_path / "mine.npz", **arrays)
     with pytest.raises(SystemExit) as exited:
-        main(["replay", str(tmp_path / "mine.npz"), "--as", "gunner_lim"])
+        main(["verify", str(tmp_path / "mine.npz"), "--as", "gunner_lim"])
     assert exited.value.code == 1
     result = json.loads(capsys.readouterr().out)
     assert result[count] > 1e-5
@@ -404,9 +404,9 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     np.savez(tmp_path / "gunner_cut.npz", **arrays | {"obs": arrays["obs"][:, :-1]})
     (tmp_path / "gunner_text.npz").write_text("text")
     (tmp_path / "other.npz").write_text("text")
-    assert "'action' is missing" in refused(capsys, "replay", tmp_path / "gunner_part.npz")
-    assert "'obs' has the shape" in refused(capsys, "replay", tmp_path / "gunner_cut.npz")
-    assert "is not a recording" in refused(capsys, "replay", tmp_path / "gunner_text.npz")
-    assert "no recording at" in refused(capsys, "replay", tmp_path / "gunner.npz")
-    assert "'other' does not say what is recorded" in refused(capsys, "replay", tmp_path / "other.npz")
-    assert "'pong'" in refused(capsys, "replay", GOLDEN / "gunner.npz", "--as", "pong")
+    assert "'action' is missing" in refused(capsys, "verify", tmp_path / "gunner_part.npz")
+    assert "'obs' has the shape" in refused(capsys, "verify", tmp_path / "gunner_cut.npz")
+    assert "is not a recording" in refused(capsys, "verify", tmp_path / "gunner_text.npz")
+    assert "no recording at" in refused(capsys, "verify", tmp_path / "gunner.npz")
+    assert "'other' does not say what is recorded" in refused(capsys, "verify", tmp_path / "other.npz")
+    assert "'pong'" in refused(capsys, "verify", GOLDEN / "gunner.npz", "--as", "pong")

@@ -19,8 +19,8 @@ from conftest import TINY, Command, refused
 from reference import fast
 from susd.config import configure
 from susd.downstream.config import configure_downstream, folder_of
-from susd.downstream.controller import Flat, Hierarchy, HighState, Interface, Skills, begin, play, returns
-from susd.downstream.train import Trial
+from susd.downstream.controller import ActionInterface, Controller, ControllerState, Flat, Skills, begin, play, returns
+from susd.downstream.train import TaskRun
 from susd.envs import make
 from susd.envs.base import EnvSpec
 from susd.errors import UserError
@@ -96,18 +96,18 @@ def crossed(weights: jax.Array) -> Any:
 SKILLS = Skills(SkillSpace("factor_sphere", 2, 1), crossed)
 
 
-def hierarchy(interface: Interface = SKILLS, **changes: Any) -> Hierarchy:
+def controller(interface: ActionInterface = SKILLS, **changes: Any) -> Controller:
     sac = Sac(7, interface.size, 32, 2, "relu", "float32", 3e-3, 0.9, 0.02, 0.1, True, -0.5)
     sizes: dict[str, Any] = {"gradient_steps": 5, "batch_size": 64, "capacity": 200, "warmup": 5, **changes}
-    return Hierarchy(TASK, interface, sac, **sizes)
+    return Controller(TASK, interface, sac, **sizes)
 
 
-def started(high: Hierarchy, seed: int = 0) -> HighState:
-    state: HighState = fast(high.init)(seed)
+def started(high: Controller, seed: int = 0) -> ControllerState:
+    state: ControllerState = fast(high.init)(seed)
     return state
 
 
-def scored(high: Hierarchy, state: HighState, frozen: Any) -> float:
+def scored(high: Controller, state: ControllerState, frozen: Any) -> float:
     """The mean return as a share of what the best script gets in the same episodes."""
     tests = jax.random.split(jax.random.key(7), 64)
     runs = fast(high.evaluate)(state.sac, frozen, None, tests), fast(partial(play, TASK, lambda s: s.side))(None, tests)
@@ -117,7 +117,7 @@ def scored(high: Hierarchy, state: HighState, frozen: Any) -> float:
 
 
 def test_the_hierarchy_finds_the_right_skill() -> None:
-    high = hierarchy()
+    high = controller()
     before = started(high)
     state, info = fast(high.train)(before, jnp.ones(2), None, 0, 200)
     assert all(np.isfinite(float(value)) for value in info.values())
@@ -131,7 +131,7 @@ def test_the_hierarchy_finds_the_right_skill() -> None:
 
 
 def test_the_flat_policy_learns_it_too() -> None:
-    high = hierarchy(Flat(2))
+    high = controller(Flat(2))
     assert high.decisions == 20
     state, _ = fast(high.train)(started(high), None, None, 0, 200)
     assert scored(high, state, None) > 0.9
@@ -141,12 +141,12 @@ def test_the_flat_policy_learns_it_too() -> None:
 
 
 @pytest.fixture(scope="module")
-def course() -> Callable[[int, int, int], list[HighState]]:
+def course() -> Callable[[int, int, int], list[ControllerState]]:
     """The states of seed, before and after pieces of so many episodes; three warm up, and the replay holds four."""
-    high = hierarchy(capacity=4, warmup=3)
+    high = controller(capacity=4, warmup=3)
     train, start = fast(high.train), fast(high.init)
 
-    def run(seed: int, pieces: int, length: int) -> list[HighState]:
+    def run(seed: int, pieces: int, length: int) -> list[ControllerState]:
         states = [start(seed)]
         for number in range(pieces):
             states.append(train(states[-1], jnp.ones(2), None, number * length, (number + 1) * length)[0])
@@ -157,12 +157,12 @@ def course() -> Callable[[int, int, int], list[HighState]]:
 
 
 @pytest.fixture(scope="module")
-def chunks(course: Callable[[int, int, int], list[HighState]]) -> list[HighState]:
+def chunks(course: Callable[[int, int, int], list[ControllerState]]) -> list[ControllerState]:
     """Six episodes one by one."""
     return course(3, 6, 1)
 
 
-def test_rows_are_decisions_with_the_mean_reward_of_their_steps(chunks: list[HighState]) -> None:
+def test_rows_are_decisions_with_the_mean_reward_of_their_steps(chunks: list[ControllerState]) -> None:
     rows = jax.tree.map(lambda x: np.asarray(x[:4]), chunks[1].replay.data)
     assert rows.obs.shape == rows.next_obs.shape == (4, 7)
     np.testing.assert_array_equal(rows.obs[1:], rows.next_obs[:-1])
@@ -182,7 +182,7 @@ def test_rows_are_decisions_with_the_mean_reward_of_their_steps(chunks: list[Hig
 
 
 def test_a_flat_row_is_a_step_and_rewards_add_up_to_the_same_return() -> None:
-    high = hierarchy(Flat(2))
+    high = controller(Flat(2))
     course = fast(partial(high.episode, lambda x, k: 0.5 * x[4:6]))(None, None, KEY)
     assert course.rows.action.shape == (20, 2)
     np.testing.assert_allclose(course.rows.skill[:, 0], course.rewards / 5)
@@ -193,7 +193,7 @@ def test_a_flat_row_is_a_step_and_rewards_add_up_to_the_same_return() -> None:
     assert float(both["discounted"]) == pytest.approx(sum(0.99**t * m for t, m in enumerate(means)), rel=1e-5)
 
 
-def test_the_warm_up_and_the_ring(chunks: list[HighState]) -> None:
+def test_the_warm_up_and_the_ring(chunks: list[ControllerState]) -> None:
     counts = [{int(x) for x in jax.tree.leaves(state.sac) if x.dtype == jnp.int32} for state in chunks]
     assert counts == [{0}, {0}, {0}, {0}, {5}, {10}, {15}]
     assert [int(state.replay.size) for state in chunks] == [0, 4, 8, 12, 16, 16, 16]
@@ -206,7 +206,7 @@ def test_the_warm_up_and_the_ring(chunks: list[HighState]) -> None:
 
 
 def test_episodes_depend_on_their_number_and_the_seed_alone(
-    chunks: list[HighState], course: Callable[[int, int, int], list[HighState]]
+    chunks: list[ControllerState], course: Callable[[int, int, int], list[ControllerState]]
 ) -> None:
     whole, again, other = course(3, 1, 6)[-1], course(3, 2, 3)[-1], course(4, 1, 6)[-1]
     for a, b, c in zip(*(jax.tree.leaves(state) for state in (whole, chunks[-1], again)), strict=True):
@@ -218,7 +218,7 @@ def test_episodes_depend_on_their_number_and_the_seed_alone(
 
 def test_episodes_side_by_side_are_those_one_after_another() -> None:
     """While nothing is learned they are the same, in the same order; then as many gradient steps follow as before."""
-    alone, abreast = hierarchy(capacity=6, warmup=3), hierarchy(capacity=6, warmup=3, together=3)
+    alone, abreast = controller(capacity=6, warmup=3), controller(capacity=6, warmup=3, num_envs=3)
     states = [fast(high.train)(started(high), jnp.ones(2), None, 0, 3)[0] for high in (alone, abreast)]
     for one, other in zip(*(jax.tree.leaves(state) for state in states), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
@@ -229,7 +229,7 @@ def test_episodes_side_by_side_are_those_one_after_another() -> None:
 
 def test_a_given_start_begins_every_episode() -> None:
     start = Dots(jnp.asarray([0.5, -0.5]), jnp.zeros(2))
-    high = hierarchy()
+    high = controller()
     collect = jax.vmap(high.collect, in_axes=(None, None, None, 0))
     first = np.asarray(fast(collect)(started(high), jnp.ones(2), start, jnp.arange(8)).rows.obs[:, 0])
     np.testing.assert_array_equal(first[:, :4], np.tile([0.5, -0.5, 0, 0], (8, 1)))
@@ -239,7 +239,7 @@ def test_a_given_start_begins_every_episode() -> None:
 def test_test_episodes_have_mean_decisions() -> None:
     """Then nothing but the sides can tell two of them apart."""
     start = Dots(jnp.asarray([0.5, -0.5]), jnp.zeros(2))
-    high = hierarchy(Flat(2))
+    high = controller(Flat(2))
     tests = jax.random.split(KEY, 16)
     rewards = fast(high.evaluate)(started(high).sac, None, start, tests)
     assert rewards.shape == (16, 20)
@@ -308,7 +308,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {  # what is typed after `susd downstream
     "gunner --task lim --flat --skill-seed 5": ("--skill-seed", "5", "no skills"),
     "--task lim --flat --skill-seed 0": ("--skill-seed", "no skills"),
     "gunner --task lim --preset fast": ("'fast'", "quick, paper"),
-    "gunner --task lim --episodes 50": ("--episodes", "50", "multiple of --together", "20"),
+    "gunner --task lim --episodes 50": ("--episodes", "50", "multiple of --num-envs", "20"),
     "gunner --task lim --episodes 0": ("--episodes", "0", "at least 1"),
     "gunner --task lim --hidden 8.5": ("--hidden", "'8.5'", "whole number"),
     "gunner --task lim --learning-rate nan": ("--learning-rate", "'nan'", "finite number"),
@@ -339,8 +339,8 @@ def test_an_option_of_python_is_refused_by_name(runs: Path) -> None:
 def test_presets_and_defaults(runs: Path) -> None:
     quick, paper = (configure_downstream("particles", "fp-hard", preset=preset) for preset in ("quick", "paper"))
     assert (quick.episodes, quick.gradient_steps, quick.hidden, quick.learning_rate) == (10_000, 2, 128, 1e-3)
-    assert (quick.together, quick.batch_size, quick.warmup, quick.eval_every) == (20, 64, 10_000, 500)
-    assert paper.together == 1
+    assert (quick.num_envs, quick.batch_size, quick.warmup, quick.eval_every) == (20, 64, 10_000, 500)
+    assert paper.num_envs == 1
     assert (paper.episodes, paper.gradient_steps, paper.hidden, paper.learning_rate) == (10_000, 50, 1024, 1e-4)
     assert (paper.eval_every, paper.actor_activation, paper.batch_size, paper.warmup) == (250, "tanh", 256, 1000)
     same = ("discount", "alpha_init", "target_entropy", "eval_episodes", "layout", "tau")
@@ -367,7 +367,7 @@ def test_every_result_has_a_folder_of_its_own(runs: Path) -> None:
 
 SMALL = (
     *("--hidden", 8, "--batch-size", 8, "--gradient-steps", 2, "--eval-every", 4, "--eval-episodes", 3),
-    *("--episodes", 10, "--together", 1),
+    *("--episodes", 10, "--num-envs", 1),
 )
 CASES = {  # name -> environment, task, method, layout, steps of an episode, bound, options besides
     "gunner": ("gunner", "gunner-lim", "susd", "centre", 1000, 173.2, ("--seeds", 2)),
@@ -405,7 +405,7 @@ def outcomes(
             else:  # it refuses a size of the density model, which it does not have
                 place = TINY.index("--density-hidden")
                 tiny = (*TINY[:place], *TINY[place + 2 :])
-                susd("train", env, "--method", method, "--run", name, *tiny, "--no-report", "--epochs", 3)
+                susd("train", env, "--method", method, "--run", name, *tiny, "--no-eval", "--epochs", 3)
         done = susd("downstream", *source, "--task", task, *SMALL, *options)
         return Outcome(folder, done.stdout, done.stderr)
 
@@ -487,26 +487,26 @@ def test_a_finished_result_is_kept_and_an_unfinished_one_begun_anew(outcomes: tu
 def test_the_skills_are_those_of_the_agent(trained: Trained) -> None:
     """Mean actions of the run's last checkpoint, under the projected decision."""
     run = trained("gunner", "--epochs", 3)
-    trial = Trial.build(configure_downstream(run, "lim", layout=3))
+    trial = TaskRun.build(configure_downstream(run, "lim", layout=3))
     agent = package.load(run)
     obs, decision = np.linspace(0, 1, 18, dtype=np.float32), np.linspace(-0.9, 0.8, 6, dtype=np.float32)
-    skill = agent.program.learner.method.skills.project(jnp.asarray(decision))
-    assert agent.program.learner.method.skills.prior == "factor_sphere"
-    action = trial.hierarchy.interface.act(trial.frozen, jnp.asarray(obs), jnp.asarray(decision))
+    skill = agent.trainer.learner.method.skills.project(jnp.asarray(decision))
+    assert agent.trainer.learner.method.skills.prior == "factor_sphere"
+    action = trial.controller.interface.act(trial.frozen, jnp.asarray(obs), jnp.asarray(decision))
     np.testing.assert_allclose(action, agent.act(obs, skill), rtol=1e-5, atol=1e-6)
     assert np.abs(action).max() > 1e-4
 
 
 def test_the_flat_learner_looks_as_far_ahead_as_the_hierarchy() -> None:
-    flat = Trial.build(configure_downstream(None, "seq-easy", flat=True)).hierarchy
+    flat = TaskRun.build(configure_downstream(None, "seq-easy", flat=True)).controller
     assert flat.sac.discount**5 == pytest.approx(0.99)
     assert (flat.sac.inputs, flat.sac.actions, flat.decisions) == (81, 20, 50)
-    assert (flat.warmup, flat.capacity, flat.gradient_steps, flat.together) == (999, 10_000, 2, 20)
-    gunner = Trial.build(configure_downstream(None, "lim", flat=True, episodes=5000, layout="3"))
-    assert gunner.hierarchy.capacity == 1000  # a million steps
-    assert gunner.hierarchy.warmup == 99
+    assert (flat.warmup, flat.capacity, flat.gradient_steps, flat.num_envs) == (999, 10_000, 2, 20)
+    gunner = TaskRun.build(configure_downstream(None, "lim", flat=True, episodes=5000, layout="3"))
+    assert gunner.controller.capacity == 1000  # a million steps
+    assert gunner.controller.warmup == 99
     np.testing.assert_allclose(gunner.start.agent, 0.8 * 4.99, rtol=1e-6)
     np.testing.assert_array_equal(
-        Trial.build(configure_downstream(None, "seq-easy", flat=True, layout="22")).start.position,
+        TaskRun.build(configure_downstream(None, "seq-easy", flat=True, layout="22")).start.position,
         make("multi_particle", layout_seed=22).reset(KEY).position,
     )

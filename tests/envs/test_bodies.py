@@ -23,7 +23,7 @@ either = pytest.mark.parametrize("kind", BODIES, ids=lambda kind: kind.name)
 
 
 def actions(env: Body, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).uniform(-1, 1, (env.worlds, env.spec.action_size))
+    return np.random.default_rng(seed).uniform(-1, 1, (env.num_envs, env.spec.action_size))
 
 
 def run(env: Body, seed: int = 3, steps: int = 20) -> np.ndarray:
@@ -45,7 +45,7 @@ def test_moves_as_gymnasium_does(
     kind: type[Body], id: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where MuJoCo logs that Gymnasium's file has something old in it
-    ours, theirs = kind(worlds=2, engine=engine), gymnasium.make(id)
+    ours, theirs = kind(num_envs=2, engine=engine), gymnasium.make(id)
     body: Any = theirs.unwrapped
     ours.reset(5)
     theirs.reset(seed=0)
@@ -62,18 +62,18 @@ def test_moves_as_gymnasium_does(
 
 @either
 def test_engines_and_seeds(kind: type[Body]) -> None:
-    first = run(kind(worlds=3))
+    first = run(kind(num_envs=3))
     assert first.dtype == np.float32
-    np.testing.assert_array_equal(run(kind(worlds=3, engine="plain")), first)
-    np.testing.assert_array_equal(run(kind(worlds=3, threads=1)), first)
-    np.testing.assert_array_equal(run(kind(worlds=2)), first[:, :2])  # how many others there are does not matter
-    assert (run(kind(worlds=3), seed=4, steps=0) != first[0]).any(axis=1).all()
+    np.testing.assert_array_equal(run(kind(num_envs=3, engine="plain")), first)
+    np.testing.assert_array_equal(run(kind(num_envs=3, threads=1)), first)
+    np.testing.assert_array_equal(run(kind(num_envs=2)), first[:, :2])  # how many others there are does not matter
+    assert (run(kind(num_envs=3), seed=4, steps=0) != first[0]).any(axis=1).all()
     assert len(np.unique(first[0], axis=0)) == 3
 
 
 @either
 def test_a_second_reset_forgets_the_first(kind: type[Body]) -> None:
-    env = kind(worlds=2)
+    env = kind(num_envs=2)
     first = run(env)
     run(env, seed=9)
     np.testing.assert_array_equal(run(env), first)
@@ -82,7 +82,7 @@ def test_a_second_reset_forgets_the_first(kind: type[Body]) -> None:
 @pytest.mark.parametrize("engine", ["batch", "plain"])
 @either
 def test_worlds_restart_alone(kind: type[Body], engine: str) -> None:
-    env = kind(worlds=4, engine=engine)
+    env = kind(num_envs=4, engine=engine)
     first = env.reset(7)
     for step in range(5):
         moved = env.step(actions(env, step)).obs
@@ -92,14 +92,14 @@ def test_worlds_restart_alone(kind: type[Body], engine: str) -> None:
     now = env.spec.scaling.normalise(env.state).astype(np.float32)
     np.testing.assert_array_equal(now[[0, 2]], moved[[0, 2]])
     np.testing.assert_array_equal(now[[3, 1]], again)
-    alone = kind(worlds=4, engine=engine)
+    alone = kind(num_envs=4, engine=engine)
     alone.reset(7)
     np.testing.assert_array_equal(env.step(actions(env)).obs[3], alone.step(actions(alone)).obs[3])
 
 
 @either
 def test_resets_lie_in_their_ranges(kind: type[Body]) -> None:
-    env = kind(worlds=400)
+    env = kind(num_envs=400)
     env.reset(0)
     positions, velocities = env.physics.qpos - env.physics.model.qpos0, env.physics.qvel
     free = [i for i in range(positions.shape[1]) if env.quaternion is None or i not in range(3, 7)]
@@ -113,11 +113,11 @@ def test_resets_lie_in_their_ranges(kind: type[Body]) -> None:
 
 @either
 def test_spec(kind: type[Body]) -> None:
-    env = make(kind.name, worlds=2)
+    env = make(kind.name, num_envs=2)
     assert isinstance(env, kind)
     assert isinstance(env, HostEnvironment)
     nq, nv, nu = SIZES[kind.name]
-    assert (env.worlds, env.spec.obs_size, env.spec.action_size, env.spec.horizon) == (2, nq + nv, nu, 200)
+    assert (env.num_envs, env.spec.obs_size, env.spec.action_size, env.spec.horizon) == (2, nq + nv, nu, 200)
     assert env.spec.factorization.names == ("state",)
     assert env.spec.planes == (Plane("body", 0, 1 if kind is Ant else 0, -25.0, 25.0, open=True),)
     obs = env.reset(0)
@@ -133,7 +133,7 @@ def test_spec(kind: type[Body]) -> None:
     ],
 )
 def test_factors_hold_the_joints_of_their_limb(kind: type[Body], factors: int, joints: dict[str, str]) -> None:
-    env = kind(worlds=1, factors=factors)
+    env = kind(num_envs=1, factors=factors)
     found = env.spec.factorization
     assert found.names == ("torso", *joints)
     assert sorted(i for part in found.indices for i in part) == list(range(env.spec.obs_size))
@@ -148,7 +148,7 @@ def test_factors_hold_the_joints_of_their_limb(kind: type[Body], factors: int, j
 
 
 def test_own_factors() -> None:
-    env = HalfCheetah(worlds=1, factors="place=0,rest=1:18")
+    env = HalfCheetah(num_envs=1, factors="place=0,rest=1:18")
     assert env.spec.factorization.names == ("place", "rest")
 
 
@@ -166,7 +166,7 @@ def script() -> Any:
 
 @either
 def test_scaling_fits_a_new_measurement(kind: type[Body], script: Any) -> None:
-    mean, std = script.measure(kind(worlds=64), 128 if kind is Ant else 256, seed=1)
+    mean, std = script.measure(kind(num_envs=64), 128 if kind is Ant else 256, seed=1)
     stored = scalings()[kind.name]
     np.testing.assert_allclose(std, stored.std, rtol=0.5)  # a few somersaults make half of the cheetah's pitch
     np.testing.assert_allclose((mean - stored.mean) / stored.std, 0, atol=0.3)
@@ -176,7 +176,7 @@ def test_scaling_fits_a_new_measurement(kind: type[Body], script: Any) -> None:
 
 @either
 def test_a_picture_is_lit_and_follows_the_body(kind: type[Body]) -> None:
-    env = kind(worlds=2)
+    env = kind(num_envs=2)
     env.reset(0)
     env.physics.qpos[1] = env.physics.qpos[0]
     env.physics.qpos[1, 0] += 120.0  # whole squares of the floor, and farther than Gymnasium draws it
@@ -198,7 +198,7 @@ def test_a_picture_is_lit_and_follows_the_body(kind: type[Body]) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"worlds": 0}, "option 'worlds' cannot be 0"),
+        ({"num_envs": 0}, "option 'num_envs' cannot be 0"),
         ({"engine": "warp"}, "option 'engine' cannot be 'warp'; allowed: auto, batch, plain"),
         ({"factors": 3}, "option 'factors' cannot be 3; allowed: 1, 5, or your own"),
         ({"threads": -1}, "option 'threads' cannot be -1"),
@@ -210,7 +210,7 @@ def test_wrong_options_are_named(options: dict[str, Any], sentence: str) -> None
 
 
 def test_wrong_actions_and_seeds_are_named() -> None:
-    env = HalfCheetah(worlds=1)
+    env = HalfCheetah(num_envs=1)
     with pytest.raises(UserError, match="option 'seed' cannot be -1"):
         env.reset(-1)
     env.reset(0)
@@ -227,7 +227,7 @@ def test_wrong_actions_and_seeds_are_named() -> None:
 
 
 def test_what_a_step_gives_are_arrays_of_their_own() -> None:
-    env = Ant(worlds=2)
+    env = Ant(num_envs=2)
     env.reset(0)
     step = env.step(np.zeros((2, 8)))
     reached = step.next_obs.copy()
@@ -238,7 +238,7 @@ def test_what_a_step_gives_are_arrays_of_their_own() -> None:
 
 
 def test_no_cell_is_counted_beyond_the_box_of_an_open_plane() -> None:
-    spec = HalfCheetah(worlds=1).spec
+    spec = HalfCheetah(num_envs=1).spec
     assert spec.scaling is not None
     raw = np.zeros((4, 1, 18), np.float32)
     raw[:, 0, 0] = [-24.5, 0.5, 60.0, -400.0]
@@ -257,7 +257,7 @@ ctypes.CDLL = missing
 DRAW = """
 from susd.envs import make
 from susd.errors import UserError
-env = make("half_cheetah", worlds=1)
+env = make("half_cheetah", num_envs=1)
 env.reset(0)
 for _ in range(2):
     try:

@@ -22,7 +22,7 @@ from susd.envs.gymnasium.adapter import GymnasiumWorlds
 from susd.envs.gymnasium.workers import WorldError
 from susd.errors import UserError
 
-WORLDS = 5
+NUM_ENVS = 5
 MODES = ("none", "threads", "processes")
 FILE = '''
 import os
@@ -165,7 +165,7 @@ def ships(file: Path) -> Iterator[Any]:
     made: list[GymnasiumWorlds] = []
 
     def ship(name: str = "Ship", **options: Any) -> GymnasiumWorlds:
-        env = make(f"{file}:{name}", **{"worlds": WORLDS, **options})
+        env = make(f"{file}:{name}", **{"num_envs": NUM_ENVS, **options})
         assert isinstance(env, GymnasiumWorlds)
         made.append(env)
         return env
@@ -186,15 +186,15 @@ def test_entries_of_a_dict_become_numbers_and_factors(ships: Any) -> None:
     assert [(p.name, p.x, p.y, p.low, p.high) for p in spec.planes] == [("ship", 6, 7, -5.0, 5.0)]
     assert spec.landmarks == {"up": 3}
     obs = env.reset(0)
-    assert obs.shape == (WORLDS, 8)
+    assert obs.shape == (NUM_ENVS, 8)
     assert obs.dtype == np.float32
-    np.testing.assert_array_equal(obs[:, :6], np.tile([1, 0, 1, 0, 0, 0], (WORLDS, 1)))
-    stepped = env.step(np.zeros((WORLDS, 2))).obs
-    np.testing.assert_array_equal(stepped[:, :6], np.tile([1, 1, 0, 1, 0, 1], (WORLDS, 1)))
+    np.testing.assert_array_equal(obs[:, :6], np.tile([1, 0, 1, 0, 0, 0], (NUM_ENVS, 1)))
+    stepped = env.step(np.zeros((NUM_ENVS, 2))).obs
+    np.testing.assert_array_equal(stepped[:, :6], np.tile([1, 1, 0, 1, 0, 1], (NUM_ENVS, 1)))
 
 
 def test_actions_are_scaled_to_the_bounds_and_cut_off(ships: Any) -> None:
-    env = ships(worlds=4)
+    env = ships(num_envs=4)
     before = env.reset(3)[:, 6:]
     moved = env.step(np.array([[-1, -1], [1, 1], [0, 0], [5, -5]], np.float32)).obs[:, 6:] - before
     expected = 0.01 * (np.array([[-1, 0], [3, 10], [1, 5], [3, 0]]) - 1)
@@ -219,15 +219,15 @@ def test_factors_of_flat_observations(ships: Any) -> None:
 def test_a_world_that_ends_starts_anew_and_its_last_observation_is_kept(ships: Any) -> None:
     env = ships(life=2)
     env.reset(5)
-    first = env.step(np.zeros((WORLDS, 2)))
+    first = env.step(np.zeros((NUM_ENVS, 2)))
     assert not first.terminated.any()
     np.testing.assert_array_equal(first.obs, first.next_obs)
-    second = env.step(np.zeros((WORLDS, 2)))
+    second = env.step(np.zeros((NUM_ENVS, 2)))
     assert second.terminated.all()
     assert not second.truncated.any()
     np.testing.assert_array_equal(second.next_obs[:, 5], 2)
     np.testing.assert_array_equal(second.obs[:, 5], 0)
-    assert len(np.unique(second.obs[:, 6])) == WORLDS
+    assert len(np.unique(second.obs[:, 6])) == NUM_ENVS
     assert not np.isin(second.obs[:, 6], env.reset(5)[:, 6]).any()
 
 
@@ -235,7 +235,7 @@ def test_a_time_limit_of_its_own_truncates_and_says_how_long_an_episode_is(ships
     env = ships("make")
     assert env.spec.horizon == 200  # a wrapper without registration says nothing
     env.reset(0)
-    cut = [env.step(np.zeros((WORLDS, 2))).truncated.all() for _ in range(8)]
+    cut = [env.step(np.zeros((NUM_ENVS, 2))).truncated.all() for _ in range(8)]
     assert cut == [False, False, False, True] * 2
 
 
@@ -243,7 +243,7 @@ def run(env: GymnasiumWorlds, seed: int = 1, steps: int = 9) -> list[np.ndarray]
     random = np.random.default_rng(0)
     found = [env.reset(seed)]
     for _ in range(steps):
-        found += env.step(random.uniform(-1, 1, (env.worlds, 2)).astype(np.float32))
+        found += env.step(random.uniform(-1, 1, (env.num_envs, 2)).astype(np.float32))
     return found
 
 
@@ -257,7 +257,7 @@ def test_all_modes_give_equal_numbers(ships: Any) -> None:
 
 
 def test_a_world_depends_on_the_seed_and_its_number_alone(ships: Any) -> None:
-    np.testing.assert_array_equal(ships(worlds=2).reset(9), ships(worlds=5).reset(9)[:2])
+    np.testing.assert_array_equal(ships(num_envs=2).reset(9), ships(num_envs=5).reset(9)[:2])
     assert (ships().reset(9) != ships().reset(10)).any(axis=1).all()
 
 
@@ -300,7 +300,7 @@ def test_a_worker_that_dies_is_named_at_once(ships: Any) -> None:
     with pytest.raises(
         WorldError, match=rf"process {worker.pid} with the worlds . to 4 of .* was ended by the signal SIGKILL"
     ):
-        env.step(np.zeros((WORLDS, 2)))
+        env.step(np.zeros((NUM_ENVS, 2)))
 
 
 def test_a_child_of_a_dead_worker_keeps_nobody_waiting(ships: Any) -> None:
@@ -329,7 +329,7 @@ def test_a_wrapper_may_say_what_the_parts_are(ships: Any) -> None:
 def test_a_module_before_an_id_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "harbour.py").write_text(FILE + "\ngymnasium.register('Flat-v0', Flat, max_episode_steps=9)\n")
-    env = make("gymnasium:harbour:Flat-v0", worlds=2)
+    env = make("gymnasium:harbour:Flat-v0", num_envs=2)
     assert env.spec.horizon == 9
     assert env.reset(0).shape == (2, 4)
     with pytest.raises(
@@ -343,7 +343,7 @@ def test_a_module_before_an_id_is_imported(tmp_path: Path, monkeypatch: pytest.M
 def test_a_horizon_is_for_the_factory_and_the_run(tmp_path: Path) -> None:
     path = tmp_path / "timed.py"
     path.write_text(FILE + "\ndef timed(horizon=5):\n    return gymnasium.wrappers.TimeLimit(Flat(), horizon)\n")
-    env = make(f"{path}:timed", worlds=1, horizon=7)
+    env = make(f"{path}:timed", num_envs=1, horizon=7)
     assert env.spec.horizon == 7
     env.reset(0)
     assert [bool(env.step(np.zeros((1, 1))).truncated[0]) for _ in range(7)] == [False] * 6 + [True]
@@ -354,7 +354,7 @@ def test_workers_start_late_end_with_the_program_and_import_no_jax(file: Path) -
         import multiprocessing
         from susd.envs import make
         if __name__ == "__main__":
-            env = make({str(file) + ":Ship"!r}, worlds=2, parallel="processes", life=3)
+            env = make({str(file) + ":Ship"!r}, num_envs=2, parallel="processes", life=3)
             assert not multiprocessing.active_children()
             env._source.arguments["trouble"] = "no jax"
             env.reset(0)
@@ -377,7 +377,7 @@ def test_pictures(ships: Any) -> None:
     for mode in MODES:
         env = ships(parallel=mode)
         env.reset(0)
-        env.step(np.zeros((WORLDS, 2)))
+        env.step(np.zeros((NUM_ENVS, 2)))
         picture = env.render(3, size=40)
         assert picture.shape == (40, 40, 3)
         assert picture.dtype == np.uint8
@@ -444,7 +444,7 @@ def test_what_cannot_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
 def test_a_run_in_a_file_of_ones_own(susd: Command, file: Path) -> None:
     (susd.folder / "ships.py").write_text(FILE)
     tiny = "--hidden 8 --phi-hidden 8 --density-hidden 8 --gradient-steps 2 --batch-size 8 --episodes 2 --horizon 10 "
-    tiny += "--replay 2000 --warmup 30 --epochs 2 --no-report --env-option life=6 --env-option parallel=none"
+    tiny += "--buffer-size 2000 --warmup 30 --epochs 2 --no-eval --env-option life=6 --env-option parallel=none"
     susd("train", "ships.py:Ship", *tiny.split())
     run = susd.folder / "runs" / "ships-Ship-susd-s0"
     assert (run / "config.json").is_file()
@@ -458,7 +458,7 @@ def test_a_run_in_a_file_of_ones_own(susd: Command, file: Path) -> None:
 
 
 def test_no_worker_outlives_a_training(file: Path, tmp_path: Path) -> None:
-    small = {"hidden": 8, "phi_hidden": 8, "density_hidden": 8, "batch_size": 8, "replay": 100, "warmup": 10}
+    small = {"hidden": 8, "phi_hidden": 8, "density_hidden": 8, "batch_size": 8, "buffer_size": 100, "warmup": 10}
     size = {"episodes": 2, "horizon": 5, "gradient_steps": 1, "epochs": 1, "env_options": {"parallel": "processes"}}
     before = set(multiprocessing.active_children())
     susd.train(f"{file}:Ship", run=tmp_path / "run", quiet=True, **small, **size)
@@ -466,7 +466,7 @@ def test_no_worker_outlives_a_training(file: Path, tmp_path: Path) -> None:
 
 
 def test_options_on_the_command_line_have_types() -> None:
-    from susd.cli.commands import given
+    from susd.cli.common import given
     from susd.cli.main import parser
 
     typed = ("life=3", "speed=0.5", "low=-2", "wet=true", "dry=false", "name=x", "text=null", "far=Infinity", "many=[1]")

@@ -29,8 +29,8 @@ def golden() -> dict[str, np.ndarray]:
         return {key: archive[key] for key in archive.files}
 
 
-def kitchen(worlds: int, **options: Any) -> Kitchen:
-    return Kitchen(worlds=worlds, threads=1, **options)
+def kitchen(num_envs: int, **options: Any) -> Kitchen:
+    return Kitchen(num_envs=num_envs, threads=1, **options)
 
 
 def at_rest(qpos: np.ndarray, fixtures: np.ndarray, **options: Any) -> Kitchen:
@@ -169,15 +169,15 @@ def test_resets_lie_in_their_ranges(golden: dict[str, np.ndarray]) -> None:
     assert -0.55 < status.max() <= -0.5
 
 
-def actions(worlds: int, steps: int) -> np.ndarray:
-    return np.random.default_rng(1).uniform(-1.2, 1.2, (steps, worlds, 4))
+def actions(num_envs: int, steps: int) -> np.ndarray:
+    return np.random.default_rng(1).uniform(-1.2, 1.2, (steps, num_envs, 4))
 
 
-def run(seed: int = 5, worlds: int = 2, steps: int = 4, **options: Any) -> list[np.ndarray]:
+def run(seed: int = 5, num_envs: int = 2, steps: int = 4, **options: Any) -> list[np.ndarray]:
     """Every array that a short run gives out."""
-    env = kitchen(worlds, **options)
+    env = kitchen(num_envs, **options)
     found = [env.reset(seed)]
-    for row in actions(worlds, steps):
+    for row in actions(num_envs, steps):
         found += [np.array(part) for part in env.step(row)]
     return found
 
@@ -311,7 +311,7 @@ def test_bad_recordings_are_named(golden: dict[str, np.ndarray], tmp_path: Path)
     ("options", "sentence"),
     [
         ({"layout": "paper"}, "option 'layout' cannot be 'paper'; allowed: released, documented, semantic"),
-        ({"worlds": 0}, "option 'worlds' cannot be 0"),
+        ({"num_envs": 0}, "option 'num_envs' cannot be 0"),
         ({"quaternions": "free"}, "option 'quaternions' cannot be 'free'"),
         ({"engine": "warp"}, "option 'engine' cannot be 'warp'"),
         ({"factors": 3}, "option 'factors' cannot be 3"),
@@ -353,7 +353,7 @@ def test_a_picture_is_lit() -> None:
 
 def test_without_opengl_there_is_a_sentence() -> None:
     """GLFW needs a screen; where there is none, it stands for a machine without OpenGL."""
-    code = "from susd.envs.kitchen import Kitchen; env = Kitchen(worlds=1); env.reset(0); env.render()"
+    code = "from susd.envs.kitchen import Kitchen; env = Kitchen(num_envs=1); env.reset(0); env.render()"
     environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")} | {"MUJOCO_GL": "glfw"}
     child = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     assert child.returncode == 1

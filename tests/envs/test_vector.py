@@ -16,9 +16,9 @@ from susd.factors import Factorization
 from susd.replay import Transition
 from susd.runs import checkpoint
 from susd.training.train import train
-from susd.training.trainer import Program
+from susd.training.trainer import Trainer
 
-WORLDS, HORIZON = 4, 6
+NUM_ENVS, HORIZON = 4, 6
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,7 +36,7 @@ class Drift:
     elsewhere, so that an observation before a reset cannot be taken for one after it.
     """
 
-    worlds = WORLDS
+    num_envs = NUM_ENVS
     spec = EnvSpec("drift", 4, 2, HORIZON, Factorization.from_mapping({"place": [0, 1], "clock": [2, 3]}, 4), (), {})
 
     def __init__(self) -> None:
@@ -46,19 +46,19 @@ class Drift:
     def reset(self, seed: int) -> np.ndarray:
         self.seeds.append(seed)
         self.random = np.random.default_rng(seed)
-        self.state = np.zeros((WORLDS, 4), np.float32)
-        self._place(np.ones(WORLDS, bool))
+        self.state = np.zeros((NUM_ENVS, 4), np.float32)
+        self._place(np.ones(NUM_ENVS, bool))
         return self.state  # the worlds' own array, as simulators do: a caller that keeps it must copy it
 
     def _place(self, which: np.ndarray) -> None:
-        self.state[which, :2] = self.random.uniform(-1, 1, (WORLDS, 2))[which]
+        self.state[which, :2] = self.random.uniform(-1, 1, (NUM_ENVS, 2))[which]
         self.state[which, 2] = 0
 
     def step(self, actions: np.ndarray) -> HostStep:
         self.state[:, :2] += 0.1 * actions
         self.state[:, 2] += 1
-        terminated = (np.arange(WORLDS) == 1) & (self.state[:, 2] == 2)
-        truncated = (np.arange(WORLDS) == 2) & (self.state[:, 2] == 3)
+        terminated = (np.arange(NUM_ENVS) == 1) & (self.state[:, 2] == 2)
+        truncated = (np.arange(NUM_ENVS) == 2) & (self.state[:, 2] == 3)
         reached = self.state.copy()
         self._place(terminated | truncated)
         self.state[terminated | truncated, 3] += 1
@@ -73,20 +73,20 @@ class Drift:
 
 def small(**changes: Any) -> Config:
     sizes = {"layers": 1, "hidden": 8, "phi_hidden": 8, "density_hidden": 8, "batch_size": 16, "gradient_steps": 2}
-    return configure("gunner", **{**sizes, "episodes": WORLDS, "epochs": 3, "replay": 72, "warmup": 30, **changes})
+    return configure("gunner", **{**sizes, "episodes": NUM_ENVS, "epochs": 3, "buffer_size": 72, "warmup": 30, **changes})
 
 
 def collect(terminal: bool, env: Drift | None = None, seed: int = 3) -> Transition:
     """One epoch [T, W, ..] with a policy that shows its skill."""
-    space = Program.build(small(), Drift()).learner.method.skills
+    space = Trainer.build(small(), Drift()).learner.method.skills
     policy = jax.jit(lambda obs, skill, key: 0.5 * skill[:, :2])
     chunk, _ = host_episodes(env or Drift(), policy, space.sample, HORIZON, seed, jax.random.key(0), terminal)
-    return jax.tree.map(lambda x: np.asarray(x).reshape(HORIZON, WORLDS, *x.shape[1:]), chunk)
+    return jax.tree.map(lambda x: np.asarray(x).reshape(HORIZON, NUM_ENVS, *x.shape[1:]), chunk)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_done_tells_an_end_from_a_time_limit(terminal: bool) -> None:
-    expected = np.zeros((HORIZON, WORLDS))
+    expected = np.zeros((HORIZON, NUM_ENVS))
     expected[1::2, 1] = 1  # world 1 ends by its own rules every second step, whatever the option says
     if terminal:
         expected[2::3, 2] = 1  # the environment's time limit
@@ -128,65 +128,65 @@ def test_actions_come_from_the_skill_of_the_moment() -> None:
 
 
 @pytest.fixture(scope="module")
-def program() -> Program:
-    return Program.build(small(), Drift())
+def trainer() -> Trainer:
+    return Trainer.build(small(), Drift())
 
 
-def epochs(program: Program, count: int) -> Any:
-    state = program.start()
+def epochs(trainer: Trainer, count: int) -> Any:
+    state = trainer.start()
     for epoch in range(count):
-        state, _ = program.run_epoch(state, epoch)
+        state, _ = trainer.run_epoch(state, epoch)
     return state
 
 
-def test_the_replay_holds_exactly_what_the_worlds_did(program: Program) -> None:
-    assert isinstance(program.env, Drift)
-    program.env.calls.clear()
-    data = jax.tree.map(lambda x: np.asarray(x[0]), epochs(program, 2).replay)
-    assert data.size == data.position == 2 * HORIZON * WORLDS
-    np.testing.assert_array_equal(data.data.action[: data.size], np.concatenate([a for a, _ in program.env.calls]))
-    reached = np.concatenate([result.next_obs for _, result in program.env.calls])
+def test_the_replay_holds_exactly_what_the_worlds_did(trainer: Trainer) -> None:
+    assert isinstance(trainer.env, Drift)
+    trainer.env.calls.clear()
+    data = jax.tree.map(lambda x: np.asarray(x[0]), epochs(trainer, 2).replay)
+    assert data.size == data.position == 2 * HORIZON * NUM_ENVS
+    np.testing.assert_array_equal(data.data.action[: data.size], np.concatenate([a for a, _ in trainer.env.calls]))
+    reached = np.concatenate([result.next_obs for _, result in trainer.env.calls])
     np.testing.assert_array_equal(data.data.next_obs[: data.size], reached)
-    ended = np.stack([result.terminated | result.truncated for _, result in program.env.calls])
+    ended = np.stack([result.terminated | result.truncated for _, result in trainer.env.calls])
     ended[HORIZON - 1 :: HORIZON] = True
     np.testing.assert_array_equal(data.data.done[: data.size], ended.reshape(-1))
     for column in data.data:
         assert not column[data.size :].any()
 
 
-def test_epochs_start_differently_and_learn_after_the_warm_up(program: Program) -> None:
-    assert isinstance(program.env, Drift)
-    program.env.seeds.clear()
-    state = program.start()
+def test_epochs_start_differently_and_learn_after_the_warm_up(trainer: Trainer) -> None:
+    assert isinstance(trainer.env, Drift)
+    trainer.env.seeds.clear()
+    state = trainer.start()
     before = weights(state)
-    state, info = program.run_epoch(state, 0)  # 24 transitions, fewer than the warm-up
+    state, info = trainer.run_epoch(state, 0)  # 24 transitions, fewer than the warm-up
     np.testing.assert_array_equal(weights(state), before)
     assert all(not np.asarray(value).any() for name, value in info.items() if name != "env_seconds")
-    state, info = program.run_epoch(state, 1)
+    state, info = trainer.run_epoch(state, 1)
     assert (weights(state) != before).any()
     assert np.isfinite(np.concatenate([np.asarray(value) for value in info.values()])).all()
-    assert len(set(program.env.seeds)) == 2
+    assert len(set(trainer.env.seeds)) == 2
 
 
 def weights(state: Any) -> np.ndarray:
     return np.concatenate([np.asarray(leaf).ravel() for leaf in jax.tree.leaves(state.learner.sac.actor)])
 
 
-def test_two_runs_are_equal_bit_for_bit(program: Program) -> None:
-    one, two = epochs(program, 3), epochs(Program.build(small(), Drift()), 3)
+def test_two_runs_are_equal_bit_for_bit(trainer: Trainer) -> None:
+    one, two = epochs(trainer, 3), epochs(Trainer.build(small(), Drift()), 3)
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
-def test_resumed_equals_uninterrupted(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_equals_uninterrupted(trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("susd.training.train.use_compilation_cache", lambda: None)
     run = train(small(epochs=2), run=tmp_path / "run", quiet=True, environment=Drift())
     train(run=run, resume=True, quiet=True, environment=Drift(), epochs=3)
     newest = checkpoint.checkpoints(run / "checkpoints")[0]
-    resumed, meta = checkpoint.restore(newest, jax.eval_shape(program.start))
+    resumed, meta = checkpoint.restore(newest, jax.eval_shape(trainer.start))
     assert meta["epoch"] == 3
-    assert checkpoint.digest(resumed) == checkpoint.digest(epochs(program, 3))
-    assert checkpoint.digest(resumed) != checkpoint.digest(epochs(program, 2))
+    assert checkpoint.digest(resumed) == checkpoint.digest(epochs(trainer, 3))
+    assert checkpoint.digest(resumed) != checkpoint.digest(epochs(trainer, 2))
 
 
 @pytest.mark.parametrize(("changes", "sentence"), [({"seeds": 2}, "--seeds is 2"), ({"episodes": 5}, "has 4 worlds")])
@@ -198,10 +198,10 @@ def test_what_a_host_environment_cannot_do(changes: dict[str, Any], sentence: st
 
 def test_what_is_no_environment_is_told_what_it_lacks() -> None:
     class Half:
-        worlds, spec = WORLDS, Drift.spec
+        num_envs, spec = NUM_ENVS, Drift.spec
 
         def reset(self, seed: int) -> np.ndarray:
-            return np.zeros((WORLDS, 4))
+            return np.zeros((NUM_ENVS, 4))
 
     with pytest.raises(UserError, match=r"Half is no environment: .*for a host environment it lacks step, render"):
-        Program.build(small(), Half())  # type: ignore[arg-type]
+        Trainer.build(small(), Half())  # type: ignore[arg-type]

@@ -16,9 +16,9 @@ from susd.tasks import TASKS, make_task
 FACTORS = Factorization.from_mapping({"seen": [0, 2], "hidden": [1, 3, 4]}, 5)
 
 
-def data(worlds: int = 40, steps: int = 50) -> np.ndarray:
+def data(num_envs: int = 40, steps: int = 50) -> np.ndarray:
     """Random states [W, T, S]; the hidden factor has variance 4."""
-    return np.random.default_rng(0).normal(size=(worlds, steps, 5)) * np.array([1.0, 2.0, 1.0, 2.0, 2.0])
+    return np.random.default_rng(0).normal(size=(num_envs, steps, 5)) * np.array([1.0, 2.0, 1.0, 2.0, 2.0])
 
 
 def test_a_factor_that_is_in_the_code_is_read_and_the_other_is_not() -> None:
@@ -37,12 +37,12 @@ def test_a_factor_that_is_in_the_code_is_read_and_the_other_is_not() -> None:
 
 
 def test_whole_courses_go_to_one_share() -> None:
-    worlds = np.arange(20)
-    code = np.broadcast_to(worlds[:, None, None], (20, 3, 1)).astype(float)
+    num_envs = np.arange(20)
+    code = np.broadcast_to(num_envs[:, None, None], (20, 3, 1)).astype(float)
     shares = decoding.split(code, code, seed=0)
     found = [set(np.asarray(share.obs).ravel().astype(int).tolist()) for share in shares]
     assert [len(f) for f in found] == [16, 2, 2]
-    assert set.union(*found) == set(worlds.tolist())
+    assert set.union(*found) == set(num_envs.tolist())
     assert not found[0] & found[1] | found[0] & found[2] | found[1] & found[2]
     train = np.asarray(shares[0].code)
     assert train.mean() == pytest.approx(0.0, abs=1e-5)

@@ -13,9 +13,9 @@ import pytest
 
 from conftest import Command
 from susd import load
-from susd.collect import courses
-from susd.downstream.controller import Flat, Hierarchy, returns
-from susd.downstream.host_controller import HostHierarchy
+from susd.collect import rollout_skills
+from susd.downstream.controller import Controller, Flat, returns
+from susd.downstream.host_controller import HostController
 from susd.envs.base import EnvSpec, HostStep, Plane, Scaling
 from susd.evaluation import completions, control, coverage
 from susd.factors import Factorization
@@ -24,13 +24,13 @@ from susd.skills import SkillSpace
 from susd.tasks import make_task
 from susd.tasks.base import HostTask
 
-WORLDS = 3
+NUM_ENVS = 3
 
 
 class Points:
     """Points that two actions move along two axes, each from a seeded start; observations are normalised."""
 
-    worlds = WORLDS
+    num_envs = NUM_ENVS
     spec = EnvSpec(
         "points",
         2,
@@ -43,12 +43,12 @@ class Points:
     )
 
     def reset(self, seed: int) -> np.ndarray:
-        self.place = np.random.default_rng(seed).uniform(-1, 1, (WORLDS, 2))
+        self.place = np.random.default_rng(seed).uniform(-1, 1, (NUM_ENVS, 2))
         return self._see()
 
     def step(self, actions: np.ndarray) -> HostStep:
         self.place = self.place + actions
-        never = np.zeros(WORLDS, bool)
+        never = np.zeros(NUM_ENVS, bool)
         return HostStep(self._see(), self._see(), never, never)
 
     def _see(self) -> np.ndarray:
@@ -68,12 +68,12 @@ def follow(obs: Any, skill: Any, key: jax.Array) -> jax.Array:
 
 def test_courses_take_turns_and_start_alike() -> None:
     skills = SPACE.sample(jax.random.key(0), 7)  # three turns of three worlds, the last one not full
-    found = courses(Points(), follow, skills, 5, jax.random.key(1))
+    found = rollout_skills(Points(), follow, skills, 5, jax.random.key(1))
     assert found.next_obs.shape == (5, 7, 2)
     np.testing.assert_array_equal(found.skill[0], skills)
     moved = Points.spec.raw(found.next_obs) - Points.spec.raw(found.obs)
     np.testing.assert_allclose(moved, np.broadcast_to(skills, moved.shape), atol=1e-5)
-    again = courses(Points(), follow, -skills, 5, jax.random.key(1))
+    again = rollout_skills(Points(), follow, -skills, 5, jax.random.key(1))
     np.testing.assert_array_equal(found.obs[0], again.obs[0])
     assert len(np.unique(found.obs[0], axis=0)) == 7
 
@@ -112,21 +112,21 @@ def test_completions_of_host_tasks() -> None:
     assert abs(counts[0] - 50 * (skills[:, 0] > 0).sum()) <= 5  # after a step or two each point is on its side
 
 
-def high_level(**sizes: Any) -> HostHierarchy:
+def high_level(**sizes: Any) -> HostController:
     sac = Sac(inputs=2, actions=2, hidden=32, layers=1, activation="relu", precision="float32", learning_rate=3e-3,
               discount=0.9, tau=0.05, alpha_init=0.1, adaptive_alpha=True, target_entropy=-0.5)  # fmt: skip
-    return HostHierarchy(
+    return HostController(
         **{
             **dict(task=Right("right", Points()), interface=Flat(2), sac=sac, gradient_steps=5, batch_size=32),
-            **dict(capacity=60, warmup=6, together=WORLDS),
+            **dict(capacity=60, warmup=6, num_envs=NUM_ENVS),
             **sizes,
         }  # type: ignore[arg-type]
     )
 
 
 def test_a_high_level_learns_over_host_worlds() -> None:
-    hierarchy = high_level()
-    init, train, evaluate = hierarchy.compiled
+    controller = high_level()
+    init, train, evaluate = controller.compiled
     state, tests = init(jnp.int32(0)), jax.random.split(jax.random.key(5), 7)
     before = float(evaluate(state.sac, None, None, tests).mean())
     state, info = train(state, None, None, jnp.int32(0), jnp.int32(60))
@@ -135,18 +135,18 @@ def test_a_high_level_learns_over_host_worlds() -> None:
     assert float(after.mean()) > max(0.85, before)
     assert np.isfinite(list(map(float, info.values()))).all()
     assert "critic_loss" in info
-    assert 0 < float(returns(hierarchy.nothing(tests))["undiscounted"].mean()) < 2  # it stays where it starts
+    assert 0 < float(returns(controller.nothing(tests))["undiscounted"].mean()) < 2  # it stays where it starts
 
 
 def test_a_host_high_level_in_pieces_is_the_same() -> None:
-    hierarchy = high_level()
-    init, train, _ = hierarchy.compiled
+    controller = high_level()
+    init, train, _ = controller.compiled
     whole, _ = train(init(jnp.int32(1)), None, None, jnp.int32(0), jnp.int32(18))
     state, _ = train(init(jnp.int32(1)), None, None, jnp.int32(0), jnp.int32(9))
     pieces, _ = train(state, None, None, jnp.int32(9), jnp.int32(18))
     for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(pieces), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert isinstance(hierarchy, Hierarchy)
+    assert isinstance(controller, Controller)
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +184,7 @@ def test_every_evaluation_works_in_the_kitchen(
 
 
 def test_a_kitchen_task_is_learned_over_skills(susd: Command, kitchen: Path) -> None:
-    sizes = ("--episodes", 4, "--together", 2, "--eval-every", 2, "--eval-episodes", 2, "--gradient-steps", 1)
+    sizes = ("--episodes", 4, "--num-envs", 2, "--eval-every", 2, "--eval-episodes", 2, "--gradient-steps", 1)
     result = json.loads(susd("downstream", kitchen, "--task", "kitchen-bip", *sizes, "--json").stdout)
     assert result["bound"]["undiscounted"] == 50
     assert result["do_nothing"] == {"discounted": 0.0, "undiscounted": 0.0}
@@ -194,4 +194,4 @@ def test_a_kitchen_task_is_learned_over_skills(susd: Command, kitchen: Path) -> 
 
 
 def test_tasks_of_the_kitchen_have_their_bound() -> None:
-    assert make_task("kitchen-pot", worlds=1).bound == 50
+    assert make_task("kitchen-pot", num_envs=1).bound == 50

@@ -20,7 +20,7 @@ from susd.config import configure
 from susd.envs.base import HostStep, Scaling
 from susd.errors import UserError
 from susd.evaluation import zero_shot
-from susd.evaluation.zero_shot import QUANTILE, SEEDS, Course, at_random, check, interval, play, summarise, towards
+from susd.evaluation.zero_shot import QUANTILE, SEEDS, Trajectory, at_random, check, interval, play, summarise, towards
 from susd.runs.folder import RunFolder
 from susd.skills import SkillSpace
 from susd.tasks.goals import RULES, GoalTask
@@ -29,9 +29,9 @@ ANT, CHEETAH = RULES["ant"], RULES["half_cheetah"]
 ALL = np.arange(2)
 
 
-def task(rules: Any, worlds: int = 2) -> GoalTask:
-    made = GoalTask(rules, [np.random.default_rng(world) for world in range(worlds)])
-    made.begin(np.arange(worlds), np.zeros((worlds, rules.axes)))
+def task(rules: Any, num_envs: int = 2) -> GoalTask:
+    made = GoalTask(rules, [np.random.default_rng(world) for world in range(num_envs)])
+    made.begin(np.arange(num_envs), np.zeros((num_envs, rules.axes)))
     return made
 
 
@@ -146,7 +146,7 @@ def test_the_skill_points_at_the_goal() -> None:
 class Points:
     """Points that their actions move, with the interface of a body; the third observation says nothing."""
 
-    axes, worlds = (0, 1), 4
+    axes, num_envs = (0, 1), 4
     spec = SimpleNamespace(scaling=Scaling((1.0, -1.0, 0.0), (0.5, 0.5, 1.0)))
 
     def __init__(self) -> None:
@@ -172,29 +172,29 @@ def pointing() -> Any:
     """An agent whose skill is its action, and whose phi is the place."""
     learner = SimpleNamespace(sac=SimpleNamespace(actor=jnp.zeros(())), params=jnp.zeros(()))
     space = SkillSpace("sphere", 1, 2)
-    program = SimpleNamespace(
+    trainer = SimpleNamespace(
         learner=SimpleNamespace(method=method(space, np.eye(3)[:, :2])),
         policy=lambda actor: lambda obs, skill, key: skill,
     )
-    return SimpleNamespace(program=program, learner=learner)
+    return SimpleNamespace(trainer=trainer, learner=learner)
 
 
 def test_worlds_are_led_to_their_goals() -> None:
     agent: Any = pointing()
-    way, env = towards(agent.program.learner.method, (0, 1)), Points()
-    courses = {
+    way, env = towards(agent.trainer.learner.method, (0, 1)), Points()
+    trajectories = {
         "goal": play(agent, env, ANT, way, True, seed=0, steps=600),  # type: ignore[arg-type]
         "released": play(agent, Points(), ANT, way, False, seed=0, steps=600),  # type: ignore[arg-type]
-        "random": play(agent, Points(), ANT, at_random(agent.program.learner.method), seed=0, steps=600),  # type: ignore[arg-type]
+        "random": play(agent, Points(), ANT, at_random(agent.trainer.learner.method), seed=0, steps=600),  # type: ignore[arg-type]
     }
-    goal = courses["goal"]
+    goal = trajectories["goal"]
     assert (goal.offered - goal.reached).max() <= 1  # all but the present one
     np.testing.assert_allclose(goal.rewards.sum(axis=0), 2.5 * goal.reached)
     assert len(env.starts) >= (goal.reached // 4).sum()  # every fourth goal was an end
     assert len(set(env.starts)) == len(env.starts)
     assert len({world for world, _ in env.starts}) == 4
     for other in ("released", "random"):
-        assert courses[other].reached.sum() < 0.7 * goal.reached.sum()
+        assert trajectories[other].reached.sum() < 0.7 * goal.reached.sum()
     again = play(agent, Points(), ANT, way, True, seed=0, steps=600)  # type: ignore[arg-type]
     np.testing.assert_array_equal(again.rewards, goal.rewards)
     other_seed = play(agent, Points(), ANT, way, True, seed=1, steps=600)  # type: ignore[arg-type]
@@ -212,7 +212,7 @@ def test_random_skills_last_as_long_as_a_goal() -> None:
 def test_summary_and_interval() -> None:
     rewards = np.zeros((1000, SEEDS))
     rewards[499] = np.arange(SEEDS)
-    summary = summarise(Course(rewards, np.full(SEEDS, 2), np.ones(SEEDS, int)))
+    summary = summarise(Trajectory(rewards, np.full(SEEDS, 2), np.ones(SEEDS, int)))
     curves = summary["curves"]
     assert curves["steps"] == list(range(5, 1001, 5))
     assert [seed[98] for seed in curves["seeds"]] == [0.0] * SEEDS

@@ -43,10 +43,10 @@ def test_interval_of_the_mean_is_scipys_percentile_bootstrap() -> None:
 def test_strata_are_resampled_within_themselves() -> None:
     """Two tasks whose scores differ by a thousand: what differs between tasks is no uncertainty."""
     tasks = [np.array([0.0, 1.0, 2.0]), np.array([1000.0, 1001.0, 1002.0])]
-    apart, together = estimate(tasks), estimate([np.concatenate(tasks)])
-    assert apart.value == together.value == 501.0
+    apart, num_envs = estimate(tasks), estimate([np.concatenate(tasks)])
+    assert apart.value == num_envs.value == 501.0
     assert apart.high - apart.low < 2.0
-    assert together.high - together.low > 500.0
+    assert num_envs.high - num_envs.low > 500.0
 
 
 @pytest.mark.parametrize(("statistic", "truth"), [(statistics.mean, 1.0), (iqm, 1.0)])

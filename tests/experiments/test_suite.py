@@ -356,7 +356,7 @@ def test_on_a_cluster_that_loses_a_node_all_jobs_finish_and_none_twice(
         tmp_path,
         """
         seeds = [0, 1, 2]
-        downstream = { episodes = 4, together = 2, gradient_steps = 1, batch_size = 8, hidden = 8, eval_episodes = 2 }
+        downstream = { episodes = 4, num_envs = 2, gradient_steps = 1, batch_size = 8, hidden = 8, eval_episodes = 2 }
         [environments.gunner]
         tasks = ["lim"]
         [methods.flat]

@@ -190,6 +190,6 @@ def test_skills_move_a_coordinate_in_small_units_too() -> None:
     world = Box((0.2, 0.02), (2.0, 0.2))
     angle = np.arange(16) * np.pi / 8
     circle = np.column_stack([np.cos(angle), np.sin(angle)])
-    ends = train(world, "csd", 150, skill_dim=2).courses(circle)[-1] / world.limits
+    ends = train(world, "csd", 150, skill_dim=2).rollout(circle)[-1] / world.limits
     assert (ends.std(axis=0) > 0.6).all()
     assert abs(np.corrcoef(ends.T)[0, 1]) < 0.6  # each in its own way, not both along one line

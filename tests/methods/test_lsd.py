@@ -154,5 +154,5 @@ def test_on_a_line_phi_is_the_position_and_skills_go_opposite_ways() -> None:
     assert np.abs(slope).max() < 1.03
     assert np.abs(slope).min() > 0.9
     assert abs(slope.sum()) == pytest.approx(np.abs(slope).sum())  # one way all along
-    last = result.courses(np.array([[1.0], [-1.0]]))[-1, :, 0]
+    last = result.rollout(np.array([[1.0], [-1.0]]))[-1, :, 0]
     np.testing.assert_allclose(last * np.sign(slope[0]), [1.0, -1.0], atol=0.05)

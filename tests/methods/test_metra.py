@@ -148,7 +148,7 @@ def test_on_a_line_phi_counts_steps_and_skills_go_opposite_ways() -> None:
     slope = np.polyfit(position, phi, 1)[0]
     assert abs(np.corrcoef(position, phi)[0, 1]) > 0.99
     assert abs(slope) == pytest.approx(10.0, rel=0.15)
-    last = result.courses(np.array([[1.0], [-1.0]]))[-1, :, 0]
+    last = result.rollout(np.array([[1.0], [-1.0]]))[-1, :, 0]
     np.testing.assert_allclose(last * np.sign(slope), [1.0, -1.0], atol=0.05)  # the way that phi grows is that of its z
     # Where phi is at its bound, lambda has its level: below the 30 it starts at, and far from 0.
     assert 1.0 < result.infos["lambda"][-1] < 25.0

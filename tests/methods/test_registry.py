@@ -26,7 +26,7 @@ from susd.runs import checkpoint
 from susd.runs.folder import RunFolder
 from susd.training.build import build_env, build_learner
 from susd.training.train import identity, resumed_config
-from susd.training.trainer import Program, TrainState
+from susd.training.trainer import Trainer, TrainState
 
 SPECS = {spec.name: spec for spec in dataclasses.fields(Config)}
 CARDS = list(METHODS.values())
@@ -251,7 +251,13 @@ def test_a_combination_without_sense_in_this_world_is_refused_before_the_run(
 # --- training ---------------------------------------------------------------------------------------------------------
 
 TINY: dict[str, Any] = {"hidden": 8, "phi_hidden": 8, "layers": 1, "gradient_steps": 2, "batch_size": 8}
-TINY |= {"episodes": 2, "horizon": 4, "replay": 200, "warmup": 16, "seed": 3}  # the second epoch is the first that learns
+TINY |= {
+    "episodes": 2,
+    "horizon": 4,
+    "buffer_size": 200,
+    "warmup": 16,
+    "seed": 3,
+}  # the second epoch is the first that learns
 SIZES = {"susd": 6, "susd-w": 6, "susd-wf": 6, "susd-shared": 6, "susd-discrete": 15, "susd-q": 6, "metra": 2, "lsd": 2}
 SIZES |= {"csd": 2, "diayn": 2, "diayn-discrete": 16, "dusdi": 15}  # of skills in gunner, which has three factors
 TOGETHER = ("lsd", "csd", "dusdi")  # one of each kind of state that a method carries along
@@ -266,17 +272,17 @@ COMPILER = {
     "xla_llvm_disable_expensive_passes": True,
     "xla_cpu_use_fusion_emitters": False,
 }
-Compiled = Callable[[str, str, int], Program]
+Compiled = Callable[[str, str, int], Trainer]
 
 
-def build(env: str, name: str, seeds: int) -> Program:
+def build(env: str, name: str, seeds: int) -> Trainer:
     """A compiled program; of two seeds the second is the seed of those with one."""
     density = {"density_hidden": 8} if configure(env, method=name).has("density_hidden") else {}
     changes = {**TINY, **density, "seeds": seeds, "seed": TINY["seed"] + 1 - seeds}
-    program = Program.build(configure(env, method=name, **changes))
-    program.start()
-    program.compile()
-    return program
+    trainer = Trainer.build(configure(env, method=name, **changes))
+    trainer.start()
+    trainer.compile()
+    return trainer
 
 
 @pytest.fixture(scope="module")
@@ -297,19 +303,19 @@ def host(tree: Any) -> Any:
     return jax.tree.map(lambda x: np.array(x), tree)
 
 
-def run(program: Program, state: TrainState, epochs: range) -> tuple[TrainState, list[dict[str, bytes]]]:
+def run(trainer: Trainer, state: TrainState, epochs: range) -> tuple[TrainState, list[dict[str, bytes]]]:
     """The state after these epochs, and the bits of all that they logged."""
     rows = []
     for epoch in epochs:
-        state, info = program.run_epoch(state, epoch)
+        state, info = trainer.run_epoch(state, epoch)
         assert all(np.isfinite(value).all() for value in info.values())
         rows.append({name: np.asarray(value).tobytes() for name, value in info.items()})
     return state, rows
 
 
-def assert_all_learned(program: Program, state: TrainState) -> None:
+def assert_all_learned(trainer: Trainer, state: TrainState) -> None:
     """No number is lost, and all weights and multipliers have moved. Biases start at zero and may cancel in differences."""
-    fresh = host(program.start().learner)
+    fresh = host(trainer.start().learner)
     learned = host(state.learner)
     for part in (lambda s: s.params, lambda s: s.sac.actor, lambda s: s.sac.critic, lambda s: s.sac.target):
         for before, after in zip(jax.tree.leaves(part(fresh)), jax.tree.leaves(part(learned)), strict=True):
@@ -324,26 +330,26 @@ def test_every_method_is_run() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_run_repeats_and_in_pieces_equals_the_run_at_once(name: str, compiled: Compiled, tmp_path: Path) -> None:
-    program = compiled("gunner", name, 1)
-    config = program.config
-    whole, rows = run(program, program.start(), range(4))
+    trainer = compiled("gunner", name, 1)
+    config = trainer.config
+    whole, rows = run(trainer, trainer.start(), range(4))
     checksum = checkpoint.digest(whole)
-    again, rows_again = run(program, program.start(), range(4))
+    again, rows_again = run(trainer, trainer.start(), range(4))
     assert (checkpoint.digest(again), rows_again) == (checksum, rows)
-    assert_all_learned(program, again)
+    assert_all_learned(trainer, again)
 
     folder = RunFolder.create(tmp_path / "run", config.to_json(), "a test")
-    first, rows_first = run(program, program.start(), range(2))
+    first, rows_first = run(trainer, trainer.start(), range(2))
     checkpoint.save(folder.checkpoints, 2, first, {"epoch": 2}, config=identity(config), rows={".replay.data": (1, 16)})
-    like = jax.eval_shape(program.start)
+    like = jax.eval_shape(trainer.start)
     restored, _, _ = checkpoint.restore_latest(folder.checkpoints, like, identity(Config.from_json(folder.config)))
     assert checkpoint.digest(restored) == checkpoint.digest(first) != checksum
-    resumed, rows_second = run(program, restored, range(2, 4))
+    resumed, rows_second = run(trainer, restored, range(2, 4))
     assert checkpoint.digest(resumed) == checksum
     assert rows_first + rows_second == rows
 
     agent = susd.load(folder.path)
-    space = program.learner.method.skills
+    space = trainer.learner.method.skills
     assert agent.epoch == 2
     assert space.size == SIZES[name]
     skills, obs = agent.sample_skill(count=5), np.random.default_rng(0).uniform(size=(5, 18))
@@ -360,12 +366,12 @@ def test_a_run_repeats_and_in_pieces_equals_the_run_at_once(name: str, compiled:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_learns_in_the_other_world_too(name: str, compiled: Compiled) -> None:
-    program = compiled("multi_particle", name, 1)
-    state, _ = run(program, program.start(), range(2))
-    assert_all_learned(program, state)
+    trainer = compiled("multi_particle", name, 1)
+    state, _ = run(trainer, trainer.start(), range(2))
+    assert_all_learned(trainer, state)
     card = METHODS[name]
     parts = 1 if "factors" not in card.options or card.fixed.get("embedding") == "state" else 10
-    assert program.learner.method.skills.parts == parts
+    assert trainer.learner.method.skills.parts == parts
 
 
 @pytest.mark.parametrize("name", TOGETHER)

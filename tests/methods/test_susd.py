@@ -390,14 +390,14 @@ def test_both_factors_move_where_one_embedding_of_the_state_has_the_easy_one() -
     """Steps of the hard factor are 30 times smaller. Each phi_i has a budget of its own and finds the scale of its factor;
     METRA, with a skill as long, spends its budget on the easy one."""
     corners = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
-    walls = train(EASY_AND_HARD, "susd", 150, skill_dim=1).courses(corners)[-1] / EASY_AND_HARD.limits
+    walls = train(EASY_AND_HARD, "susd", 150, skill_dim=1).rollout(corners)[-1] / EASY_AND_HARD.limits
     signs = walls[0]  # of z = (1, 1): which way is up is free, that each part moves its own factor there and back is not
     np.testing.assert_allclose(np.abs(signs), 1.0, atol=0.1)
     np.testing.assert_allclose(walls, corners * signs, atol=0.1)
 
     angle = np.arange(16) * np.pi / 8
     circle = np.column_stack([np.cos(angle), np.sin(angle)])
-    ends = train(EASY_AND_HARD, "metra", 150, skill_dim=2).courses(circle)[-1] / EASY_AND_HARD.limits
+    ends = train(EASY_AND_HARD, "metra", 150, skill_dim=2).rollout(circle)[-1] / EASY_AND_HARD.limits
     easy, hard = ends.std(axis=0)
     assert easy > 0.8
     assert hard < 0.5
@@ -407,7 +407,7 @@ def test_choices_of_every_factor_part() -> None:
     """Three choices per factor: some go to one wall, some to the other, in both factors, whatever the other part is."""
     result = train(EASY_AND_HARD, "susd-discrete", 150, skill_dim=3)
     choices = np.array([[*np.eye(3)[a], *np.eye(3)[b]] for a in range(3) for b in range(3)])
-    ends = (result.courses(choices)[-1] / EASY_AND_HARD.limits).reshape(3, 3, 2)
+    ends = (result.rollout(choices)[-1] / EASY_AND_HARD.limits).reshape(3, 3, 2)
     for factor in range(2):
         own = np.moveaxis(ends[..., factor], factor, 0)  # [choice of this factor, choice of the other]
         middle = own.mean(axis=1)

@@ -30,7 +30,7 @@ def measured(name: str) -> tuple[Scores, Scores]:
     """Mean returns of the expert and of doing nothing; all layouts run in one compiled program."""
     key, layouts = ("start", STARTS) if name.startswith("gunner") else ("layout_seed", LAYOUTS)
     task = make_task(name)
-    worlds = [make_task(name, **{key: layout}).env.reset(jax.random.key(0)) for layout in layouts]
+    num_envs = [make_task(name, **{key: layout}).env.reset(jax.random.key(0)) for layout in layouts]
 
     def both(world: Any, tests: jax.Array) -> list[dict[str, jax.Array]]:
         nothing = jnp.zeros(task.env.spec.action_size)
@@ -38,7 +38,7 @@ def measured(name: str) -> tuple[Scores, Scores]:
         return [{kind: values.mean() for kind, values in returns(rewards).items()} for rewards in runs]
 
     tests = jax.random.split(jax.random.key(0), TESTS if isinstance(task, FoodPoison) else 1)
-    found = fast(jax.vmap(both, in_axes=(0, None)))(jax.tree.map(lambda *x: jnp.stack(x), *worlds), tests)
+    found = fast(jax.vmap(both, in_axes=(0, None)))(jax.tree.map(lambda *x: jnp.stack(x), *num_envs), tests)
     good, idle = ({str(x): {k: float(v[i]) for k, v in s.items()} for i, x in enumerate(layouts)} for s in found)
     return good, idle
 

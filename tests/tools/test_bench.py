@@ -14,7 +14,7 @@ from susd.config import Config, configure
 from susd.errors import UserError
 from susd.methods.registry import METHODS
 from susd.tools import bench, doctor
-from susd.training.trainer import Program
+from susd.training.trainer import Trainer
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,7 +35,7 @@ def tiny(env: str = "gunner", **changes: Any) -> Config:
         "horizon": 5,
         "gradient_steps": 2,
     }
-    return configure(env, **{**sizes, "replay": 400, "warmup": 100, **changes})
+    return configure(env, **{**sizes, "buffer_size": 400, "warmup": 100, **changes})
 
 
 def forward(batch: int, *sizes: int) -> int:
@@ -49,7 +49,7 @@ def trained(batch: int, *sizes: int) -> int:
 
 def update_flops(config: Config) -> int:
     """The matrix products of one SUSD update on Gunner, added up from the layers' sizes."""
-    states, actions, factors, widest, batch = 18, Program.build(config).env.spec.action_size, 3, 7, config.batch_size
+    states, actions, factors, widest, batch = 18, Trainer.build(config).env.spec.action_size, 3, 7, config.batch_size
     skill = factors * config.skill_dim
     phi = (widest, *[config.phi_hidden] * config.layers, config.skill_dim)
     density = (states, *[config.density_hidden] * config.layers, states)
@@ -63,8 +63,8 @@ def update_flops(config: Config) -> int:
 
 
 def traced_flops(config: Config) -> int:
-    program = Program.build(config)
-    learner, spec = program.learner, program.env.spec
+    trainer = Trainer.build(config)
+    learner, spec = trainer.learner, trainer.env.spec
     state = jax.eval_shape(learner.init, jax.random.key(0))
     shapes = [(spec.obs_size,), (spec.action_size,), (spec.obs_size,), (learner.method.skills.size,), ()]
     batch = bench.replay.Transition(*(jax.ShapeDtypeStruct((config.batch_size, *s), jnp.float32) for s in shapes))
@@ -114,12 +114,12 @@ def test_bench_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of the methods stand for all; `susd` is what the others are compared with."""
     monkeypatch.setattr(bench, "METHODS", {name: METHODS[name] for name in ("susd", "lsd")})
     shared = {"layers": 1, "hidden": 16, "phi_hidden": 8, "batch_size": 32, "horizon": 5, "gradient_steps": 2, "tau": 0.25}
-    config = configure("gunner", replay=400, warmup=100, **shared)
+    config = configure("gunner", buffer_size=400, warmup=100, **shared)
     result = bench.run("methods", config, 0.1, 1)
     assert list(result["methods"]) == ["susd", "lsd"]
     assert result["repetitions"] >= 3
     for name, numbers in result["methods"].items():
-        own = configure("gunner", replay=400, warmup=100, method=name, **shared)
+        own = configure("gunner", buffer_size=400, warmup=100, method=name, **shared)
         assert numbers["flops_per_update"] == traced_flops(own)
         assert numbers["gradient_steps_per_second"] > 0
     susd, lsd = result["methods"].values()
@@ -141,14 +141,14 @@ def test_bench_methods_takes_what_all_methods_have(changes: dict[str, Any]) -> N
 
 def test_bench_env() -> None:
     result = bench.run("env", tiny("multi_particle"), 0.05, 3)
-    assert result["worlds"] == 3
+    assert result["num_envs"] == 3
     assert 0 < result["env_steps_per_second"] <= result["env_steps_per_second_best"]
     check_facts(result, tiny("multi_particle"))
 
 
-@pytest.mark.parametrize(("given", "worlds"), [(None, 4), (3, 3)])
-def test_bench_env_outside_jax(given: int | None, worlds: int) -> None:
-    assert bench.run("env", configure("half_cheetah", episodes=4), 0.05, given)["worlds"] == worlds
+@pytest.mark.parametrize(("given", "num_envs"), [(None, 4), (3, 3)])
+def test_bench_env_outside_jax(given: int | None, num_envs: int) -> None:
+    assert bench.run("env", configure("half_cheetah", episodes=4), 0.05, given)["num_envs"] == num_envs
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
@@ -184,19 +184,19 @@ def test_compilations_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "seconds", "worlds", "changes", "sentence"),
+    ("what", "seconds", "num_envs", "changes", "sentence"),
     [
         ("flight", 1.0, 1, {}, "there is no benchmark 'flight'"),
         ("env", 0.0, 1, {}, "--seconds is 0; it must be more than 0"),
         ("env", float("nan"), 1, {}, "--seconds is nan"),
         ("epoch", -1.0, 1, {}, "--seconds is -1"),
-        ("env", 1.0, 0, {}, "--worlds is 0; it must be at least 1"),
+        ("env", 1.0, 0, {}, "--num-envs is 0; it must be at least 1"),
         ("update", 1.0, 1, {"seeds": 2}, "`update` measures one agent"),
     ],
 )
-def test_bad_values(what: str, seconds: float, worlds: int, changes: dict[str, Any], sentence: str) -> None:
+def test_bad_values(what: str, seconds: float, num_envs: int, changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        bench.run(what, tiny(**changes), seconds, worlds)
+        bench.run(what, tiny(**changes), seconds, num_envs)
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def test_doctor(cache: Path) -> None:
     assert result["cache_folder"] == str(cache)
     assert result["cache_writable"]
     assert result["replay_transitions"] == 400
-    assert result["replay_bytes"] == 2 * 400 * 4 * (2 * 18 + Program.build(config).env.spec.action_size + 6 + 1)
+    assert result["replay_bytes"] == 2 * 400 * 4 * (2 * 18 + Trainer.build(config).env.spec.action_size + 6 + 1)
     assert result["state_bytes"] > result["replay_bytes"]
     assert result["memory_total_bytes"] >= result["memory_available_bytes"] > 0
     assert result["env_steps_per_second"] > 0
@@ -240,7 +240,7 @@ def test_doctor_names_problems_and_remedies(cache: Path) -> None:
     }
     assert doctor.problems(good) == []
     bad = {
-        "lower --replay": {"state_bytes": 2**31},
+        "lower --buffer-size": {"state_bytes": 2**31},
         "set SUSD_CACHE_DIR": {"cache_writable": False},
         "pip install imageio-ffmpeg": {"ffmpeg": None},
         "no videos of MuJoCo's worlds: pictures need OpenGL": {"mujoco_picture": "pictures need OpenGL"},

@@ -103,17 +103,17 @@ class Batch:
 
     spec = EnvSpec("batch", 3, 2, 20, FACTORS, (), {})
 
-    def __init__(self, worlds, fault=""):
-        self.worlds, self.fault = worlds, fault
+    def __init__(self, num_envs, fault=""):
+        self.num_envs, self.fault = num_envs, fault
 
     def reset(self, seed):
-        self.state = np.random.default_rng(seed).uniform(-1, 1, (self.worlds, 3)).astype(np.float32)
+        self.state = np.random.default_rng(seed).uniform(-1, 1, (self.num_envs, 3)).astype(np.float32)
         return self.state.astype(np.float64) if self.fault == "type" else self.state
 
     def step(self, actions):
         self.state[:, :2] = np.clip(self.state[:, :2] + 0.1 * actions, -1, 1)
         self.state[:, 2] = self.state[:, 0] * self.state[:, 1]
-        never = np.zeros(self.worlds, bool)
+        never = np.zeros(self.num_envs, bool)
         after = self.state + 1 if self.fault == "lost" else self.state
         return (self.state, after) if self.fault == "tuple" else HostStep(self.state, after, never, never)
 
@@ -226,7 +226,7 @@ def test_the_command(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert exited.value.code == code
         result = json.loads(capsys.readouterr().out)
         assert result["ok"] == (code == 0)
-        assert result["worlds"] == 8
+        assert result["num_envs"] == 8
     with pytest.raises(SystemExit):
         main(["check", f"{file}:Room", "--env-option", "fault=talks", "--json"])
     printed = capsys.readouterr()
@@ -249,6 +249,6 @@ def test_training_says_so_before_anything_is_compiled(
     assert "rooms.py:" in told
     assert "entry 'lamps' has the type float64" in refused(capsys, "train", f"{file}:whole")
     for env in ("ant", f"{file}:Room"):
-        told = refused(capsys, "train", env, "--env-option", "worlds=3")
-        assert told == "the option 'worlds' of a run is --episodes, one for each; it cannot be 3"
+        told = refused(capsys, "train", env, "--env-option", "num_envs=3")
+        assert told == "the option 'num_envs' of a run is --episodes, one for each; it cannot be 3"
     assert not list(tmp_path.iterdir())

@@ -29,7 +29,7 @@ def observations(count: int) -> np.ndarray:
 FIVE_LINES = """
 import susd
 run = susd.train("gunner", run="five", epochs=3, hidden=8, phi_hidden=8, density_hidden=8, gradient_steps=2, batch_size=8,
-                 episodes=2, horizon=10, replay=2000, warmup=60, quiet=True)
+                 episodes=2, horizon=10, buffer_size=2000, warmup=60, quiet=True)
 agent = susd.load(run)
 skill = agent.sample_skill(seed=1)
 obs = [0.5] * 18
@@ -126,7 +126,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_is_passed_over_and_named(
     trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = trained("gunner", "--epochs", 8, "--eval-every", 3, "--checkpoint-every", 2, "--keep", 4)
+    whole = trained("gunner", "--epochs", 8, "--eval-every", 3, "--checkpoint-every", 2, "--keep-checkpoints", 4)
     run = shutil.copytree(whole, tmp_path / "run")
     newest = run / "checkpoints" / "step-00000008.ckpt"
     newest.write_bytes(newest.read_bytes()[:-1])

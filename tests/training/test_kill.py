@@ -23,8 +23,8 @@ ARGUMENTS = ("--epochs", EPOCHS, "--checkpoint-every", EVERY, "--eval-every", 15
 def command(run: Path) -> list[object]:
     """The first command for a new folder, the one that resumes for a run."""
     if (run / "config.json").exists():
-        return ["train", "--run", run, "--resume", "--no-report"]
-    return ["train", "gunner", "--run", run, *TINY, *ARGUMENTS, "--no-report"]
+        return ["train", "--run", run, "--resume", "--no-eval"]
+    return ["train", "gunner", "--run", run, *TINY, *ARGUMENTS, "--no-eval"]
 
 
 def rows(run: Path) -> int:

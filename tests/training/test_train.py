@@ -25,7 +25,7 @@ Trained = Callable[..., Path]
 KINDS = [("gunner", 1, ""), ("gunner", 2, ""), ("multi_particle", 1, "csd"), ("multi_particle", 2, "")]
 FIRST, ALL = 50, 300  # epochs: long enough to be stopped on the way
 LONG = ("--eval-every", FIRST, "--epochs")
-SHORT = ("--epochs", 8, "--eval-every", 3, "--checkpoint-every", 2, "--keep", 4)
+SHORT = ("--epochs", 8, "--eval-every", 3, "--checkpoint-every", 2, "--keep-checkpoints", 4)
 
 
 def wait_for_epoch(run: Path, child: subprocess.Popen[str], epoch: int = 1) -> None:
@@ -182,7 +182,7 @@ def test_a_finished_run_is_left_as_it_is(trained: Trained, tmp_path: Path, capsy
     run = shutil.copytree(trained("gunner", *SHORT), tmp_path / "run")
     before = contents(run)
     with pytest.raises(SystemExit) as exited:
-        main(["train", "--run", str(run), "--resume", "--no-report", "--quiet"])
+        main(["train", "--run", str(run), "--resume", "--no-eval", "--quiet"])
     assert exited.value.code == 0
     assert f"{run} is finished: 8 of 8 epochs" in capsys.readouterr().err
     assert contents(run) == before

@@ -15,18 +15,18 @@ from susd.envs import make
 from susd.errors import UserError
 from susd.replay import Transition
 from susd.runs.checkpoint import digest
-from susd.training.trainer import Program, TrainState, subkey
+from susd.training.trainer import Trainer, TrainState, subkey
 
-HORIZON, WORLDS, CHUNK = 5, 4, 20
+HORIZON, NUM_ENVS, CHUNK = 5, 4, 20
 
 
 def tiny(**changes: Any) -> Config:
     options: dict[str, Any] = {
         "horizon": HORIZON,
-        "episodes": WORLDS,
+        "episodes": NUM_ENVS,
         "gradient_steps": 2,
         "batch_size": 16,
-        "replay": 79,
+        "buffer_size": 79,
         "warmup": 40,
         "hidden": 8,
         "phi_hidden": 8,
@@ -44,12 +44,12 @@ def host(tree: Any) -> Any:
     return jax.tree.map(lambda x: np.array(x), tree)
 
 
-def run(program: Program, epochs: int) -> list[TrainState]:
+def run(trainer: Trainer, epochs: int) -> list[TrainState]:
     """The states before the first epoch and after each."""
-    state = program.start()
+    state = trainer.start()
     states = [host(state)]
     for epoch in range(epochs):
-        state, _ = program.run_epoch(state, epoch)
+        state, _ = trainer.run_epoch(state, epoch)
         states.append(host(state))
     return states
 
@@ -59,22 +59,22 @@ def assert_same(a: Any, b: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def alone() -> Program:
-    return Program.build(tiny())
+def alone() -> Trainer:
+    return Trainer.build(tiny())
 
 
 @pytest.fixture(scope="module")
-def course(alone: Program) -> list[TrainState]:
+def course(alone: Trainer) -> list[TrainState]:
     return run(alone, 5)
 
 
 @pytest.fixture(scope="module")
 def together() -> list[TrainState]:
-    return run(Program.build(tiny(seed=2, seeds=2)), 3)
+    return run(Trainer.build(tiny(seed=2, seeds=2)), 3)
 
 
 def test_same_seed_same_bits(course: list[TrainState]) -> None:
-    again = run(Program.build(tiny()), 3)
+    again = run(Trainer.build(tiny()), 3)
     assert [digest(state) for state in again] == [digest(state) for state in course[:4]]
 
 
@@ -103,7 +103,7 @@ def test_agents_trained_together_are_agents_trained_alone(course: list[TrainStat
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(together[-1]) if leaf.dtype.kind == "f")
 
 
-def test_nothing_is_learned_before_the_warm_up(alone: Program, course: list[TrainState]) -> None:
+def test_nothing_is_learned_before_the_warm_up(alone: Trainer, course: list[TrainState]) -> None:
     """40 transitions are there with the second epoch, which is the first that learns."""
     assert alone.warmup_epochs == 1
     assert_same(course[1].learner, course[0].learner)
@@ -121,10 +121,10 @@ def test_gradient_steps_per_epoch(course: list[TrainState]) -> None:
 
 @pytest.mark.parametrize(("warmup", "epochs"), [(1, 0), (20, 0), (21, 1), (40, 1), (41, 2), (60, 2)])
 def test_warm_up_in_epochs(warmup: int, epochs: int) -> None:
-    assert Program.build(tiny(warmup=warmup)).warmup_epochs == epochs
+    assert Trainer.build(tiny(warmup=warmup)).warmup_epochs == epochs
 
 
-def test_replay_is_rounded_down_to_whole_epochs(alone: Program, course: list[TrainState]) -> None:
+def test_replay_is_rounded_down_to_whole_epochs(alone: Trainer, course: list[TrainState]) -> None:
     assert alone.capacity == 60
     assert course[0].replay.data.done.shape == (1, 60)
     assert [int(state.replay.size[0]) for state in course] == [0, 20, 40, 60, 60, 60]
@@ -136,22 +136,22 @@ def test_replay_is_rounded_down_to_whole_epochs(alone: Program, course: list[Tra
 
 
 def test_errors_come_before_compiling() -> None:
-    with pytest.raises(UserError, match="--replay is 19; it must hold at least one epoch, 20 transitions here"):
-        Program.build(tiny(replay=19))
+    with pytest.raises(UserError, match="--buffer-size is 19; it must hold at least one epoch, 20 transitions here"):
+        Trainer.build(tiny(buffer_size=19))
     with pytest.raises(UserError, match="--warmup is 61, more than the replay's 60 transitions"):
-        Program.build(tiny(warmup=61))
+        Trainer.build(tiny(warmup=61))
     with pytest.raises(UserError, match="unknown environment 'gunman'"):
-        Program.build(dataclasses.replace(tiny(), env="gunman"))
+        Trainer.build(dataclasses.replace(tiny(), env="gunman"))
 
 
-def test_the_old_state_is_donated(alone: Program) -> None:
+def test_the_old_state_is_donated(alone: Trainer) -> None:
     state = alone.start()
     new, _ = alone.run_epoch(state, 0)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(new))
 
 
-def test_nothing_is_compiled_after_the_first_epoch(alone: Program, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_compiled_after_the_first_epoch(alone: Trainer, caplog: pytest.LogCaptureFixture) -> None:
     def compilations() -> list[str]:
         return [record.getMessage() for record in caplog.records if record.getMessage().startswith("Compiling")]
 
@@ -171,55 +171,55 @@ def test_nothing_is_compiled_after_the_first_epoch(alone: Program, caplog: pytes
 def worlds_of(state: TrainState, epoch: int) -> Transition:
     """The chunk of one epoch as [T, W, ..]."""
     rows = slice(epoch * CHUNK, (epoch + 1) * CHUNK)
-    return Transition(*(x[0, rows].reshape(HORIZON, WORLDS, *x.shape[2:]) for x in state.replay.data))
+    return Transition(*(x[0, rows].reshape(HORIZON, NUM_ENVS, *x.shape[2:]) for x in state.replay.data))
 
 
-def test_episodes_in_the_replay(alone: Program, course: list[TrainState]) -> None:
+def test_episodes_in_the_replay(alone: Trainer, course: list[TrainState]) -> None:
     first, second = worlds_of(course[3], 0), worlds_of(course[3], 1)
     for chunk in (first, second):
         np.testing.assert_array_equal(chunk.next_obs[:-1], chunk.obs[1:])
         np.testing.assert_array_equal(chunk.skill, np.broadcast_to(chunk.skill[:1], chunk.skill.shape))
-        np.testing.assert_array_equal(chunk.done, np.arange(HORIZON)[:, None] == [[HORIZON - 1] * WORLDS])
-        lengths = np.linalg.norm(chunk.skill.reshape(HORIZON, WORLDS, 3, 2), axis=-1)
+        np.testing.assert_array_equal(chunk.done, np.arange(HORIZON)[:, None] == [[HORIZON - 1] * NUM_ENVS])
+        lengths = np.linalg.norm(chunk.skill.reshape(HORIZON, NUM_ENVS, 3, 2), axis=-1)
         np.testing.assert_allclose(lengths, 1.0, rtol=1e-5)
         assert (np.abs(chunk.action) < 1).all()
         assert len(np.unique(chunk.action)) == chunk.action.size  # noise for every world, step and dimension
-    assert len(np.unique(np.concatenate([first.skill[0], second.skill[0]]), axis=0)) == 2 * WORLDS  # never twice the same
+    assert len(np.unique(np.concatenate([first.skill[0], second.skill[0]]), axis=0)) == 2 * NUM_ENVS  # never twice the same
 
     env = alone.env
-    state = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), WORLDS))  # Gunner's start and motion use no key
+    state = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), NUM_ENVS))  # Gunner's start and motion use no key
     observe, step = jax.jit(jax.vmap(env.observe)), jax.jit(jax.vmap(env.step))
     np.testing.assert_allclose(observe(state), first.obs[0], atol=1e-6)
     for t in range(HORIZON):
-        state = step(state, first.action[t], jax.random.split(jax.random.key(t), WORLDS))
+        state = step(state, first.action[t], jax.random.split(jax.random.key(t), NUM_ENVS))
         np.testing.assert_allclose(observe(state), first.next_obs[t], atol=1e-5)
 
 
-def test_actions_are_those_of_the_actor(alone: Program, course: list[TrainState]) -> None:
+def test_actions_are_those_of_the_actor(alone: Trainer, course: list[TrainState]) -> None:
     """Undo the squashing: the noise left by the epoch's own actor is standard normal."""
-    program = Program.build(tiny(episodes=200, replay=1000, warmup=1000))
+    trainer = Trainer.build(tiny(episodes=200, buffer_size=1000, warmup=1000))
     state = jax.tree.map(lambda x: x[0], course[0])
     actor = state.learner.sac.actor
-    chunk = jax.jit(program.collect)(state, jnp.int32(0))
-    scale = program.learner.skill_input_scale
+    chunk = jax.jit(trainer.collect)(state, jnp.int32(0))
+    scale = trainer.learner.skill_input_scale
     x = np.concatenate([chunk.obs, scale * np.asarray(chunk.skill)], axis=1)
     mean, log_std = jax.jit(lambda a, v: a(v))(actor, x)
     noise = (np.arctanh(np.asarray(chunk.action, np.float64)) - mean) / np.exp(log_std)
     np.testing.assert_allclose(noise.mean(axis=0), 0.0, atol=0.15)
     np.testing.assert_allclose(noise.std(axis=0), 1.0, atol=0.1)
-    mode = jax.jit(lambda a, o, z: program.policy(a, sampled=False)(o, z, jax.random.key(0)))(actor, chunk.obs, chunk.skill)
+    mode = jax.jit(lambda a, o, z: trainer.policy(a, sampled=False)(o, z, jax.random.key(0)))(actor, chunk.obs, chunk.skill)
     np.testing.assert_allclose(mode, np.tanh(mean), atol=1e-5)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_time_limit_marks_the_last_step_or_none(terminal: bool) -> None:
-    skills = np.ones((WORLDS, 6), np.float32)
+    skills = np.ones((NUM_ENVS, 6), np.float32)
 
     @jax.jit
     def collect(key: jax.Array) -> Transition:
-        return episodes(make("gunner"), lambda obs, skill, key: jnp.zeros((WORLDS, 6)), skills, HORIZON, key, terminal)
+        return episodes(make("gunner"), lambda obs, skill, key: jnp.zeros((NUM_ENVS, 6)), skills, HORIZON, key, terminal)
 
-    done = np.asarray(collect(jax.random.key(0)).done).reshape(HORIZON, WORLDS)
+    done = np.asarray(collect(jax.random.key(0)).done).reshape(HORIZON, NUM_ENVS)
     assert (done[:-1] == 0).all()
     assert (done[-1] == terminal).all()
 

@@ -46,7 +46,7 @@ def differ(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape != b.shape or (a != b).any(axis=-1).sum() > 20
 
 
-def courses(planes: int) -> tuple[np.ndarray, np.ndarray]:
+def trajectories(planes: int) -> tuple[np.ndarray, np.ndarray]:
     angles = np.linspace(0.0, 5.0, 6)
     skills = np.stack([np.cos(angles), np.sin(angles)], -1)  # [W, 2]
     obs = np.linspace(0.0, 0.9, 5)[:, None, None] * np.tile(skills, planes)
@@ -55,7 +55,7 @@ def courses(planes: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("planes", [1, 10])
 def test_trajectories(tmp_path: Path, planes: int) -> None:
-    obs, skills = courses(planes)
+    obs, skills = trajectories(planes)
     path = tmp_path / "new" / "courses.png"
     assert figures.trajectories(path, spec_of(planes), obs, skills) == path
     first = picture(path)
@@ -64,7 +64,7 @@ def test_trajectories(tmp_path: Path, planes: int) -> None:
 
 
 def test_trajectories_are_coloured_by_the_part_of_their_own_factor(tmp_path: Path) -> None:
-    obs, skills = courses(2)
+    obs, skills = trajectories(2)
     turned = skills.copy()
     turned[:, 1] *= -1.0  # the other directions for body 1
     first = picture(figures.trajectories(tmp_path / "a.png", spec_of(2), obs, skills))

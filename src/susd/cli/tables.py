@@ -15,12 +15,12 @@ Rows = list[tuple[str, ...]]
 
 def report(run: Path, quiet: bool = False) -> None:
     """Evaluate a finished run, draw its pictures, print a table and the paths."""
-    from susd.evaluation.evaluate import first_look, pictures
+    from susd.evaluation.evaluate import evaluate_default, pictures
 
     folder = RunFolder.open(run)
     if not quiet:
         print("evaluating and drawing ..", file=sys.stderr, flush=True)
-    results = first_look(run)
+    results = evaluate_default(run)
     paths = pictures(run)
     if quiet:
         print(run)

@@ -42,7 +42,7 @@ class DownstreamConfig:
 
     episodes: int = option(10_000, "training episodes", low=1, high=10**9)
     gradient_steps: int = option(2, "gradient steps for every episode", low=1)
-    together: int = option(20, "episodes run side by side before their gradient steps", low=1, high=10_000)
+    num_envs: int = option(20, "episodes run side by side before their gradient steps", low=1, high=10_000)
     batch_size: int = option(64, "transitions per gradient step", low=1)
     warmup: int = option(10_000, "decisions before the first gradient step; at most a tenth of all", low=1)
 
@@ -65,9 +65,9 @@ class DownstreamConfig:
         if self.seed + self.seeds - 1 > MAX_SEED:
             raise UserError(f"--seed is {self.seed} and --seeds {self.seeds}; the last seed must be at most {MAX_SEED}")
         for name in ("episodes", "eval_every"):
-            if getattr(self, name) % self.together:
+            if getattr(self, name) % self.num_envs:
                 flag, number = name.replace("_", "-"), getattr(self, name)
-                raise UserError(f"--{flag} is {number}; it must be a multiple of --together, which is {self.together}")
+                raise UserError(f"--{flag} is {number}; it must be a multiple of --num-envs, which is {self.num_envs}")
         if self.task not in TASKS:
             raise UserError(f"unknown task {self.task!r}; there are: {', '.join(TASKS)}")
         layout_options(self.env, self.layout)
@@ -97,7 +97,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "kitchen": {
             "episodes": 1600,
             "gradient_steps": 20,
-            "together": 16,
+            "num_envs": 16,
             "batch_size": 128,
             "eval_every": 160,
             "eval_episodes": 16,
@@ -107,7 +107,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "*": {
             "episodes": 10_000,
             "gradient_steps": 50,
-            "together": 1,
+            "num_envs": 1,
             "batch_size": 256,
             "warmup": 1000,
             "hidden": 1024,
@@ -198,9 +198,9 @@ def run_downstream(
     place = folder_of(config) if out is None else Path(out)
     if (place / "result.json").exists() and not force:
         raise UserError(f"{place} already holds a finished result; look at it there or run anew with --force")
-    from susd.downstream.train import Trial
+    from susd.downstream.train import TaskRun
 
-    trial = Trial.build(config)
+    trial = TaskRun.build(config)
     make_folder(place)
     meta = describe_machine(trial.identity, shlex.join(sys.argv))
     with RunFolder(place, config.to_json(), meta).lock():

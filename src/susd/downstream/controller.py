@@ -20,14 +20,14 @@ from susd.collect import Policy
 from susd.replay import Replay, Transition
 from susd.sac import Info, Sac, SacBatch, SacState
 from susd.skills import SkillSpace
-from susd.tasks.base import DECISION, Task
+from susd.tasks.base import SKILL_STEPS, Task
 from susd.training.trainer import subkey
 
 GAUSSIAN_RANGE = 1.5  # of a decision over skills without a length of their own: the paper's [-1.5, 1.5]
 REPORTED = 0.99  # discount per K steps of the returns that are reported: the paper's plots, whatever training uses
 
 
-class Interface(Protocol):
+class ActionInterface(Protocol):
     """What a decision in [-1, 1]^size means to the world."""
 
     @property
@@ -51,7 +51,7 @@ class Skills:
 
     space: SkillSpace
     policy: Callable[[Any], Policy]  # weights -> policy with mean actions
-    span: int = DECISION
+    span: int = SKILL_STEPS
 
     @property
     def size(self) -> int:
@@ -79,7 +79,7 @@ class Flat:
         return decision
 
 
-class HighState(eqx.Module):
+class ControllerState(eqx.Module):
     """All that changes while a task is learned. Between two episodes no environment state is alive."""
 
     sac: SacState
@@ -87,7 +87,7 @@ class HighState(eqx.Module):
     key: jax.Array
 
 
-class Course(NamedTuple):
+class Trajectory(NamedTuple):
     """One episode: its decisions as replayed rows [decisions, ..], the reward of each step [horizon], what was seen."""
 
     rows: Transition
@@ -101,29 +101,29 @@ def begin(task: Task, start: Any, key: jax.Array) -> Any:
 
 
 @dataclass(frozen=True)
-class Hierarchy:
+class Controller:
     """A task, an interface to it and SAC, joined; everything is pure. Gradient steps follow every round of episodes."""
 
     task: Task
-    interface: Interface
+    interface: ActionInterface
     sac: Sac
     gradient_steps: int  # for every episode
     batch_size: int
-    capacity: int  # episodes that the replay holds, a multiple of `together`
+    capacity: int  # episodes that the replay holds, a multiple of `num_envs`
     warmup: int  # episodes before the first gradient step
-    together: int = 1  # episodes that are run side by side before their gradient steps
+    num_envs: int = 1  # episodes that are run side by side before their gradient steps
 
     @property
     def decisions(self) -> int:
         """Decisions of one episode."""
         return self.task.horizon // self.interface.span
 
-    def init(self, seed: jax.Array) -> HighState:
+    def init(self, seed: jax.Array) -> ControllerState:
         """The state before the first episode, as a function of the seed alone."""
         key = jax.random.key_data(jax.random.key(seed))
         # The replay's place for a skill holds the reward: the skill is the action here.
         buffer = replay.init(self.capacity * self.decisions, self.sac.inputs, self.sac.actions, 1)
-        return HighState(self.sac.init(subkey(jax.random.wrap_key_data(key), "init")), buffer, key)
+        return ControllerState(self.sac.init(subkey(jax.random.wrap_key_data(key), "init")), buffer, key)
 
     def view(self, state: Any) -> jax.Array:
         """What the high level sees: the observation and what the task tells besides."""
@@ -136,7 +136,7 @@ class Hierarchy:
         start: Any,
         key: jax.Array,
         see: Callable[[Any], Any] = lambda state: None,
-    ) -> Course:
+    ) -> Trajectory:
         """One episode under `choose(x, key) -> decision`; the reward of a decision is the mean over K steps.
 
         `see` of the task's state after every step is kept, with a leading axis of steps.
@@ -155,16 +155,16 @@ class Hierarchy:
 
             state, (rewards, seen) = jax.lax.scan(step, state, jax.random.split(k_steps, self.interface.span))
             # Divided by K also where a decision lasts one step: then returns of both interfaces have the same scale.
-            return state, (x, decision, self.view(state), rewards.sum()[None] / DECISION, rewards, seen)
+            return state, (x, decision, self.view(state), rewards.sum()[None] / SKILL_STEPS, rewards, seen)
 
         state = begin(self.task, start, k_begin)
         _, course = jax.lax.scan(decide, state, jax.random.split(k_run, self.decisions))
         x, decision, next_x, reward, rewards, seen = course
         done = (jnp.arange(self.decisions) == self.decisions - 1).astype(jnp.float32)
         seen = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), seen)
-        return Course(Transition(x, decision, next_x, reward, done), rewards.reshape(-1), seen)
+        return Trajectory(Transition(x, decision, next_x, reward, done), rewards.reshape(-1), seen)
 
-    def collect(self, state: HighState, frozen: Any, start: Any, number: jax.Array) -> Course:
+    def collect(self, state: ControllerState, frozen: Any, start: Any, number: jax.Array) -> Trajectory:
         """The training episode of that number, with sampled decisions."""
         key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "collect"), number)
         return self.episode(lambda x, k: state.sac.actor.sample(x[None], k)[0][0], frozen, start, key)
@@ -177,30 +177,34 @@ class Hierarchy:
             rows = replay.sample(buffer, k_batch, self.batch_size)
             return self.sac.update(sac, SacBatch(rows.obs, rows.action, rows.skill, rows.next_obs, rows.done), k_update)
 
-        sac, infos = jax.lax.scan(one, sac, jax.random.split(key, self.gradient_steps * self.together))
+        sac, infos = jax.lax.scan(one, sac, jax.random.split(key, self.gradient_steps * self.num_envs))
         return sac, jax.tree.map(lambda x: x.mean(axis=0), infos)
 
-    def train(self, state: HighState, frozen: Any, start: Any, first: jax.Array, last: jax.Array) -> tuple[HighState, Info]:
+    def train(
+        self, state: ControllerState, frozen: Any, start: Any, first: jax.Array, last: jax.Array
+    ) -> tuple[ControllerState, Info]:
         """Episodes first .. last - 1 in whole rounds, with gradient steps; info is the mean over rounds that learned."""
 
-        def one(number: jax.Array, carry: tuple[HighState, Info, jax.Array]) -> tuple[HighState, Info, jax.Array]:
+        def one(
+            number: jax.Array, carry: tuple[ControllerState, Info, jax.Array]
+        ) -> tuple[ControllerState, Info, jax.Array]:
             state, total, paid = carry
-            numbers = number * self.together + jnp.arange(self.together)
-            courses = jax.vmap(lambda n: self.collect(state, frozen, start, n))(numbers)
-            buffer = replay.add(state.replay, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), courses.rows))
+            numbers = number * self.num_envs + jnp.arange(self.num_envs)
+            trajectories = jax.vmap(lambda n: self.collect(state, frozen, start, n))(numbers)
+            buffer = replay.add(state.replay, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), trajectories.rows))
             key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "learn"), numbers[-1])
             sac, info = jax.lax.cond(
                 numbers[-1] >= self.warmup, lambda sac: self.learn(sac, buffer, key), lambda sac: (sac, nothing), state.sac
             )
             total = jax.tree.map(jnp.add, total, info)
-            return HighState(sac, buffer, state.key), total, paid + courses.rewards.sum() / DECISION
+            return ControllerState(sac, buffer, state.key), total, paid + trajectories.rewards.sum() / SKILL_STEPS
 
         shapes = jax.eval_shape(self.learn, state.sac, state.replay, jax.random.key(0))[1]
         nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         # A loop with bounds that are arguments: one compiled program for any number of episodes.
-        rounds = first // self.together, last // self.together
+        rounds = first // self.num_envs, last // self.num_envs
         state, total, paid = jax.lax.fori_loop(*rounds, one, (state, nothing, jnp.zeros(())))
-        learned = jnp.maximum(rounds[1] - jnp.maximum(rounds[0], self.warmup // self.together), 1)
+        learned = jnp.maximum(rounds[1] - jnp.maximum(rounds[0], self.warmup // self.num_envs), 1)
         info = jax.tree.map(lambda x: x / learned, total)
         return state, {**info, "training_return": paid / jnp.maximum(last - first, 1)}
 
@@ -214,10 +218,10 @@ class Hierarchy:
         def run(key: jax.Array) -> Any:
             return self.episode(lambda x, _: sac.actor.mode(x[None])[0], frozen, start, key, lambda state: state.world).seen
 
-        worlds = jax.tree.map(np.asarray, jax.jit(run)(key))
+        num_envs = jax.tree.map(np.asarray, jax.jit(run)(key))
         return np.array(
             [
-                self.task.environment.render(jax.tree.map(lambda leaf, at=at: leaf[at], worlds), size)
+                self.task.environment.render(jax.tree.map(lambda leaf, at=at: leaf[at], num_envs), size)
                 for at in range(0, self.task.horizon, every)
             ]
         )
@@ -241,6 +245,6 @@ def play(task: Task, policy: Callable[[Any], jax.Array], start: Any, keys: jax.A
 
 def returns(rewards: jax.Array) -> dict[str, jax.Array]:
     """Of rewards [.., horizon] both returns [..]: sums over decisions of their mean reward, one of them discounted."""
-    means = rewards.reshape(*rewards.shape[:-1], -1, DECISION).mean(axis=-1)
+    means = rewards.reshape(*rewards.shape[:-1], -1, SKILL_STEPS).mean(axis=-1)
     weights = REPORTED ** jnp.arange(means.shape[-1], dtype=jnp.float32)
     return {"discounted": means @ weights, "undiscounted": means.sum(axis=-1)}

@@ -13,17 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from susd import replay
-from susd.collect import turn_of
-from susd.downstream.controller import Hierarchy, HighState
+from susd.collect import batch_seed
+from susd.downstream.controller import Controller, ControllerState
 from susd.replay import Transition
 from susd.sac import Info, SacState
-from susd.tasks.base import DECISION, HostTask
+from susd.tasks.base import SKILL_STEPS, HostTask
 from susd.training.trainer import subkey
 
 Choose = Callable[[jax.Array, jax.Array], jax.Array]  # (x [W, S], key) -> decisions [W, size]
 
 
-class HostCourses(NamedTuple):
+class HostEpisodes(NamedTuple):
     """Episodes of W worlds: decisions as replayed rows [W, decisions, ..], and the reward of every step, [W, horizon]."""
 
     rows: Transition
@@ -31,14 +31,14 @@ class HostCourses(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HostHierarchy(Hierarchy):
+class HostController(Controller):
     """A `Hierarchy` whose task has host worlds, one for each of the episodes that are run together."""
 
     task: HostTask  # type: ignore[assignment]  # functional tasks are run by the class above
 
     def episodes(
         self, choose: Choose, frozen: Any, seed: int, key: jax.Array, watch: Callable[[], None] = lambda: None
-    ) -> HostCourses:
+    ) -> HostEpisodes:
         """One episode in every world, from a seeded reset; `watch` is called after every step."""
         env, keys = self.task.environment, jax.random.split(key, self.decisions)
         obs = np.array(env.reset(seed), np.float32)
@@ -52,23 +52,25 @@ class HostHierarchy(Hierarchy):
                 paid.append(self.task.score())
                 watch()
             done = np.full(len(obs), number == self.decisions - 1, np.float32)
-            rows.append((x, decision, obs, np.sum(paid, axis=0)[:, None] / DECISION, done))
+            rows.append((x, decision, obs, np.sum(paid, axis=0)[:, None] / SKILL_STEPS, done))
             rewards += paid
         fields = (np.stack(column, axis=1) for column in zip(*rows, strict=True))
-        return HostCourses(Transition(*fields), np.stack(rewards, axis=1))  # type: ignore[arg-type]
+        return HostEpisodes(Transition(*fields), np.stack(rewards, axis=1))  # type: ignore[arg-type]
 
-    def train(self, state: HighState, frozen: Any, start: Any, first: jax.Array, last: jax.Array) -> tuple[HighState, Info]:
+    def train(
+        self, state: ControllerState, frozen: Any, start: Any, first: jax.Array, last: jax.Array
+    ) -> tuple[ControllerState, Info]:
         """Episodes first .. last - 1 in whole rounds, with gradient steps; every round is drawn anew, `start` is None."""
         infos: list[Info] = []
         paid = 0.0
-        for number in range(int(first) // self.together, int(last) // self.together):
-            after = (number + 1) * self.together - 1  # the number of the round's last episode, as in the scan
+        for number in range(int(first) // self.num_envs, int(last) // self.num_envs):
+            after = (number + 1) * self.num_envs - 1  # the number of the round's last episode, as in the scan
             key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "collect"), after)
-            seed, k_run = turn_of(key, 0)
-            courses = self.episodes(partial(self._sample, state.sac.actor), frozen, seed, k_run)
-            rows = jax.tree.map(lambda x: jnp.asarray(x.reshape(-1, *x.shape[2:]), jnp.float32), courses.rows)
+            seed, k_run = batch_seed(key, 0)
+            trajectories = self.episodes(partial(self._sample, state.sac.actor), frozen, seed, k_run)
+            rows = jax.tree.map(lambda x: jnp.asarray(x.reshape(-1, *x.shape[2:]), jnp.float32), trajectories.rows)
             state, info = self._absorb(state, rows, jnp.int32(after))
-            paid += float(courses.rewards.sum()) / DECISION
+            paid += float(trajectories.rewards.sum()) / SKILL_STEPS
             if after >= self.warmup:
                 infos.append(info)
         count = max(int(last) - int(first), 1)
@@ -87,19 +89,19 @@ class HostHierarchy(Hierarchy):
             if next(clock) % every == 0:
                 frames.append(env.render(0, size))
 
-        seed, k_run = turn_of(key, 0)
+        seed, k_run = batch_seed(key, 0)
         self.episodes(lambda x, _: self._mode(sac.actor, x), frozen, seed, k_run, watch)
         return np.array(frames)
 
     def nothing(self, keys: jax.Array) -> jax.Array:
         """Rewards [episodes, horizon] of actions that are all zero, on the same episodes as `evaluate`."""
-        idle = HostHierarchy(self.task, _Idle(self.task.environment.spec.action_size), self.sac, 1, 1, 1, 0)
+        idle = HostController(self.task, _Idle(self.task.environment.spec.action_size), self.sac, 1, 1, 1, 0)
         return idle._play(lambda x, _: jnp.zeros((len(x), idle.interface.size)), None, keys)
 
     def _play(self, choose: Choose, frozen: Any, keys: jax.Array) -> jax.Array:
-        worlds, found = self.task.environment.worlds, []
-        for turn in range(-(-len(keys) // worlds)):
-            seed, k_run = turn_of(keys[0], turn)
+        num_envs, found = self.task.environment.num_envs, []
+        for turn in range(-(-len(keys) // num_envs)):
+            seed, k_run = batch_seed(keys[0], turn)
             found.append(self.episodes(choose, frozen, seed, k_run).rewards)
         return jnp.asarray(np.concatenate(found)[: len(keys)])
 
@@ -116,17 +118,17 @@ class HostHierarchy(Hierarchy):
         return jax.jit(lambda actor, x: actor.mode(x))
 
     @cached_property
-    def _absorb(self) -> Callable[..., tuple[HighState, Info]]:
+    def _absorb(self) -> Callable[..., tuple[ControllerState, Info]]:
         """Store a round and take its gradient steps, once the replay is warm; compiled, and the state is donated."""
 
-        def absorb(state: HighState, rows: Transition, number: jax.Array) -> tuple[HighState, Info]:
+        def absorb(state: ControllerState, rows: Transition, number: jax.Array) -> tuple[ControllerState, Info]:
             buffer = replay.add(state.replay, rows)
             key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "learn"), number)
             shapes = jax.eval_shape(self.learn, state.sac, buffer, key)[1]
             nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
             learn = number >= self.warmup
             sac, info = jax.lax.cond(learn, lambda sac: self.learn(sac, buffer, key), lambda sac: (sac, nothing), state.sac)
-            return HighState(sac, buffer, state.key), info
+            return ControllerState(sac, buffer, state.key), info
 
         return jax.jit(absorb, donate_argnums=0)
 
@@ -141,7 +143,7 @@ class _Idle:
     """An interface that does nothing."""
 
     size: int
-    span: int = DECISION
+    span: int = SKILL_STEPS
 
     def act(self, frozen: Any, obs: jax.Array, decision: jax.Array) -> jax.Array:
         """Zero."""

@@ -18,15 +18,15 @@ import numpy as np
 
 from susd.config import Config, configure
 from susd.downstream.config import KINDS, DownstreamConfig, Result, layout_options
-from susd.downstream.controller import Flat, Hierarchy, HighState, Interface, Skills, play, returns
-from susd.downstream.host_controller import HostHierarchy
+from susd.downstream.controller import ActionInterface, Controller, ControllerState, Flat, Skills, play, returns
+from susd.downstream.host_controller import HostController
 from susd.envs.base import Environment
 from susd.errors import UserError
 from susd.runs.folder import RunFolder, config_hash
 from susd.runs.progress import Progress
 from susd.sac import Sac
 from susd.tasks import make_task
-from susd.tasks.base import DECISION, HostTask, Task
+from susd.tasks.base import SKILL_STEPS, HostTask, Task
 from susd.tasks.experts import ceiling, expert
 from susd.tasks.multi_particle import FoodPoison
 from susd.training.agent import load
@@ -42,11 +42,11 @@ SLICE = 10  # episodes between two updates of the progress bar
 
 
 @dataclass(frozen=True)
-class Trial:
+class TaskRun:
     """A config with the objects it describes."""
 
     config: DownstreamConfig
-    hierarchy: Hierarchy
+    controller: Controller
     frozen: Any  # weights of the skill policy; None for a flat one
     start: Any  # the world in which every episode begins; None where one is drawn for each
     tests: jax.Array  # keys of the test episodes, the same for all seeds and methods
@@ -54,7 +54,7 @@ class Trial:
     env_options: dict[str, Any]
 
     @classmethod
-    def build(cls, config: DownstreamConfig) -> Trial:
+    def build(cls, config: DownstreamConfig) -> TaskRun:
         """Load the skills, make the task, and refuse what does not fit into memory."""
         use_compilation_cache()
         base, frozen, skills = configure(config.env, config.preset), None, None
@@ -63,13 +63,13 @@ class Trial:
             base = Config.from_json(folder.config)
         env_options = base.env_options | layout_options(config.env, config.layout)
         # A host environment has a world for each of the episodes that are run together.
-        env = build_env(dataclasses.replace(base, env_options=env_options, episodes=config.together))
+        env = build_env(dataclasses.replace(base, env_options=env_options, episodes=config.num_envs))
         task = make_task(config.task, env)
-        interface: Interface = Flat(env.spec.action_size)
+        interface: ActionInterface = Flat(env.spec.action_size)
         if not config.flat:
             agent = load(config.run, config.skill_seed)
-            program, frozen = agent.program, agent.learner.sac.actor
-            interface = Skills(program.learner.method.skills, lambda actor: program.policy(actor, sampled=False))
+            trainer, frozen = agent.trainer, agent.learner.sac.actor
+            interface = Skills(trainer.learner.method.skills, lambda actor: trainer.policy(actor, sampled=False))
             skills = {
                 "run": folder.path.resolve().name,
                 "method": base.method,
@@ -78,13 +78,13 @@ class Trial:
                 "config": folder.config,
                 "config_hash": folder.hash,
             }
-        hierarchy = _hierarchy(config, task, interface)
+        controller = _hierarchy(config, task, interface)
         fixed = config.layout != "random"
         tests = config.eval_episodes if isinstance(task, FoodPoison) or not fixed else 1
-        _check_memory(config, hierarchy)
+        _check_memory(config, controller)
         return cls(
             config=config,
-            hierarchy=hierarchy,
+            controller=controller,
             frozen=frozen,
             start=env.reset(jax.random.key(0)) if fixed and isinstance(env, Environment) else None,
             tests=jax.random.split(subkey(jax.random.key(0), "tests"), tests),
@@ -100,11 +100,11 @@ class Trial:
 
     def references(self) -> Result:
         """The bound and the scores of doing nothing and of a scripted expert, if there is one, on the test episodes."""
-        task = self.hierarchy.task
-        most = jnp.asarray(np.repeat(ceiling(task), DECISION), jnp.float32)
+        task = self.controller.task
+        most = jnp.asarray(np.repeat(ceiling(task), SKILL_STEPS), jnp.float32)
         scores: Result = {"bound": {kind: float(value) for kind, value in returns(most).items()}}
-        if isinstance(self.hierarchy, HostHierarchy):
-            idle = returns(self.hierarchy.nothing(self.tests))
+        if isinstance(self.controller, HostController):
+            idle = returns(self.controller.nothing(self.tests))
             return scores | {"do_nothing": {kind: float(values.mean()) for kind, values in idle.items()}}
         script = expert(task)
 
@@ -123,9 +123,9 @@ class Trial:
         if not quiet:
             print(f"{_describe(self)}\nfolder {place}; compiling ..", file=sys.stderr, flush=True)
         began = time.perf_counter()
-        init, train, evaluate = self.hierarchy.compiled
+        init, train, evaluate = self.controller.compiled
         seeds = range(config.seed, config.seed + config.seeds)
-        states: list[HighState] = [init(jnp.int32(seed)) for seed in seeds]
+        states: list[ControllerState] = [init(jnp.int32(seed)) for seed in seeds]
         # No episodes: that compiles and does nothing else. The bounds of the loop are arguments.
         states[0], _ = train(states[0], self.frozen, self.start, jnp.int32(0), jnp.int32(0))
         references = self.references()
@@ -136,7 +136,7 @@ class Trial:
         done, seconds = 0, 0.0
         with Progress(config.episodes, quiet=quiet) as progress:
             while done < config.episodes:
-                step = max(1, SLICE // config.together) * config.together
+                step = max(1, SLICE // config.num_envs) * config.num_envs
                 after = min(done + step, (done // config.eval_every + 1) * config.eval_every, config.episodes)
                 started, infos = time.perf_counter(), {}
                 for index, seed in enumerate(seeds):  # one after another: their matmuls fill the cores already
@@ -156,22 +156,27 @@ class Trial:
             self._film(place / "episode.mp4", states[0])
         return self._result(references, rows, seconds, compiled)
 
-    def _film(self, path: Path, state: HighState) -> None:
+    def _film(self, path: Path, state: ControllerState) -> None:
         """A video of the first seed's first test episode, in at most FRAMES pictures; none where there is no drawing."""
-        every = -(-self.hierarchy.task.horizon // FRAMES)
+        every = -(-self.controller.task.horizon // FRAMES)
         try:
-            frames = self.hierarchy.film(state.sac, self.frozen, self.start, self.tests[0], every, PIXELS)
+            frames = self.controller.film(state.sac, self.frozen, self.start, self.tests[0], every, PIXELS)
             save_video(path, frames, FPS)
         except UserError as error:
             print(f"no video: {error}", file=sys.stderr)
 
     def _measure(
-        self, evaluate: Any, states: list[HighState], infos: Mapping[int, Mapping[str, float]], done: int, seconds: float
+        self,
+        evaluate: Any,
+        states: list[ControllerState],
+        infos: Mapping[int, Mapping[str, float]],
+        done: int,
+        seconds: float,
     ) -> list[dict[str, Any]]:
         """The rows of metrics of one evaluation, one for every seed."""
         rows = []
-        warmup, together = self.hierarchy.warmup, self.hierarchy.together
-        learned = max(0, done - warmup // together * together)
+        warmup, num_envs = self.controller.warmup, self.controller.num_envs
+        learned = max(0, done - warmup // num_envs * num_envs)
         for index, state in enumerate(states):
             seed = self.config.seed + index
             scores = returns(evaluate(state.sac, self.frozen, self.start, self.tests))
@@ -181,7 +186,7 @@ class Trial:
                 {
                     "episode": done,
                     "seed": seed,
-                    "env_steps": done * self.hierarchy.task.horizon,
+                    "env_steps": done * self.controller.task.horizon,
                     "gradient_steps": learned * self.config.gradient_steps,
                     "seconds": round(seconds, 3),
                     **{kind: float(scores[kind].mean()) for kind in KINDS},
@@ -219,7 +224,7 @@ class Trial:
         }
 
 
-def _hierarchy(config: DownstreamConfig, task: Task | HostTask, interface: Interface) -> Hierarchy:
+def _hierarchy(config: DownstreamConfig, task: Task | HostTask, interface: ActionInterface) -> Controller:
     """The learner that the options describe; a flat one gets the same time to warm up and to look ahead."""
     sac = Sac(
         inputs=task.environment.spec.obs_size + task.extra_size,
@@ -229,32 +234,32 @@ def _hierarchy(config: DownstreamConfig, task: Task | HostTask, interface: Inter
         activation=config.actor_activation,
         precision=config.precision,
         learning_rate=config.learning_rate,
-        discount=config.discount ** (interface.span / DECISION),
+        discount=config.discount ** (interface.span / SKILL_STEPS),
         tau=config.tau,
         alpha_init=config.alpha_init,
         adaptive_alpha=True,
         target_entropy=config.target_entropy,
     )
-    decisions = task.horizon // DECISION  # of 5 steps each, per episode
+    decisions = task.horizon // SKILL_STEPS  # of 5 steps each, per episode
     warmup = max(1, min(config.warmup, config.episodes * decisions // 10))
     length = task.horizon // interface.span
-    kind: Any = HostHierarchy if isinstance(task, HostTask) else Hierarchy
+    kind: Any = HostController if isinstance(task, HostTask) else Controller
     return kind(
         task=task,
         interface=interface,
         sac=sac,
         gradient_steps=config.gradient_steps,
         batch_size=config.batch_size,
-        capacity=min(config.episodes, max(1, MEMORY // length // config.together) * config.together),
+        capacity=min(config.episodes, max(1, MEMORY // length // config.num_envs) * config.num_envs),
         warmup=-(-warmup // decisions) - 1,
-        together=config.together,
+        num_envs=config.num_envs,
     )
 
 
-def _check_memory(config: DownstreamConfig, hierarchy: Hierarchy) -> None:
-    shapes = jax.eval_shape(hierarchy.init, jax.ShapeDtypeStruct((), jnp.int32))
+def _check_memory(config: DownstreamConfig, controller: Controller) -> None:
+    shapes = jax.eval_shape(controller.init, jax.ShapeDtypeStruct((), jnp.int32))
     state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
-    width = 2 * hierarchy.sac.inputs + hierarchy.sac.actions + 3 * config.layers * config.hidden
+    width = 2 * controller.sac.inputs + controller.sac.actions + 3 * config.layers * config.hidden
     need = config.seeds * state + 4 * config.batch_size * width + 8 * config.gradient_steps
     have = available_memory()
     if jax.default_backend() == "cpu" and need > 0.9 * have:
@@ -279,8 +284,8 @@ def _append(path: Path, rows: list[dict[str, Any]]) -> None:
         raise UserError(f"cannot write metrics to {path}: {error.strerror}") from error
 
 
-def _describe(trial: Trial) -> str:
-    config, hierarchy = trial.config, trial.hierarchy
+def _describe(trial: TaskRun) -> str:
+    config, controller = trial.config, trial.controller
     skills = trial.skills
     who = (
         f"skills of {skills['run']} ({skills['method']}, seed {skills['seed']}, epoch {skills['epoch']})"
@@ -291,6 +296,6 @@ def _describe(trial: Trial) -> str:
     seeds = f"seeds {config.seed} to {last}" if config.seeds > 1 else f"seed {config.seed}"
     return (
         f"{config.task}, layout {config.layout}, {who}, {seeds}\n"
-        f"{config.episodes} episodes of {hierarchy.decisions} decisions x {hierarchy.interface.span} steps and "
+        f"{config.episodes} episodes of {controller.decisions} decisions x {controller.interface.span} steps and "
         f"{config.gradient_steps} gradient steps; {len(trial.tests)} test episodes every {config.eval_every}"
     )

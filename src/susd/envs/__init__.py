@@ -35,24 +35,24 @@ def check_name(name: str) -> None:
             raise UserError(f"unknown environment {name!r}; there are: {choices()}")
 
 
-def make(name: str, worlds: int | None = None, **options: Any) -> Environment | HostEnvironment:
+def make(name: str, num_envs: int | None = None, **options: Any) -> Environment | HostEnvironment:
     """The environment of that name with its options, e.g. `make("gunner", factors=4)` or `make("gymnasium:Reacher-v5")`.
 
-    `worlds` is how many a host environment steps together; a functional one has no such number and ignores it.
+    `num_envs` is how many a host environment steps together; a functional one has no such number and ignores it.
     """
     check_name(name)
     if name not in ENVIRONMENTS:
         from susd.envs.gymnasium.loader import make_own
 
-        return make_own(name, worlds, options)
+        return make_own(name, num_envs, options)
     module, _, attribute = ENVIRONMENTS[name].partition(":")
     constructor = getattr(import_module(module), attribute)
     allowed = list(inspect.signature(constructor).parameters)
     for option in options:
         if option not in allowed:
-            known = ", ".join(name for name in allowed if name != "worlds" or worlds is None)
+            known = ", ".join(name for name in allowed if name != "num_envs" or num_envs is None)
             raise UserError(f"environment {name!r} has no option {option!r}; its options are: {known or 'none'}")
-    if worlds is not None and "worlds" in allowed:
-        options["worlds"] = worlds
+    if num_envs is not None and "num_envs" in allowed:
+        options["num_envs"] = num_envs
     environment: Environment | HostEnvironment = constructor(**options)
     return environment

@@ -105,7 +105,7 @@ class HostEnvironment(Protocol):
     def spec(self) -> EnvSpec: ...
 
     @property
-    def worlds(self) -> int: ...
+    def num_envs(self) -> int: ...
 
     def reset(self, seed: int) -> np.ndarray:
         """Start all worlds anew, as a function of the seed alone; [W, S] observations."""
@@ -120,7 +120,7 @@ class HostEnvironment(Protocol):
 
 MEMBERS = {
     "a functional environment": ("spec", "reset", "step", "observe", "render"),
-    "a host environment": ("spec", "worlds", "reset", "step", "render"),
+    "a host environment": ("spec", "num_envs", "reset", "step", "render"),
 }
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from susd.collect import Policy, turn_of
+from susd.collect import Policy, batch_seed
 from susd.skills import SkillSpace
 from susd.tasks.base import HostTask, Task
 
@@ -20,15 +20,15 @@ PERIOD = 50  # steps between two resets, each with a new skill
 
 def count(task: Task, policy: Policy, skills: SkillSpace, key: jax.Array, steps: int = STEPS) -> jax.Array:
     """Steps with a reward above zero while random skills run for `steps` steps in all, from reset every 50."""
-    worlds = steps // PERIOD
+    num_envs = steps // PERIOD
     k_skills, k_reset, k_steps = jax.random.split(key, 3)
-    drawn = skills.sample(k_skills, worlds)
-    state = jax.vmap(task.reset)(jax.random.split(k_reset, worlds))
+    drawn = skills.sample(k_skills, num_envs)
+    state = jax.vmap(task.reset)(jax.random.split(k_reset, num_envs))
 
     def one(state: Any, step_key: jax.Array) -> tuple[Any, jax.Array]:
         k_policy, k_task = jax.random.split(step_key)
         action = policy(jax.vmap(task.observe)(state), drawn, k_policy)
-        state, reward = jax.vmap(task.step)(state, action, jax.random.split(k_task, worlds))
+        state, reward = jax.vmap(task.step)(state, action, jax.random.split(k_task, num_envs))
         return state, jnp.sum(reward > 0)
 
     return jax.lax.scan(one, state, jax.random.split(k_steps, PERIOD))[1].sum()
@@ -44,9 +44,9 @@ def count_all(
     all_skills = np.asarray(skills.sample(k_skills, drawn))
     turn = 0
     while left:
-        rows = np.arange(drawn - left, drawn - left + env.worlds) % drawn
-        counted = min(left, env.worlds)  # the last turn is filled up with skills that are counted already
-        seed, k_run = turn_of(k_turns, turn)
+        rows = np.arange(drawn - left, drawn - left + env.num_envs) % drawn
+        counted = min(left, env.num_envs)  # the last turn is filled up with skills that are counted already
+        seed, k_run = batch_seed(k_turns, turn)
         obs, keys = env.reset(seed), jax.random.split(k_run, PERIOD)
         for step in range(PERIOD):
             obs = env.step(np.asarray(policy(obs, all_skills[rows], keys[step]))).obs

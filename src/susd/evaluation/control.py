@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from susd.collect import Policy, courses
+from susd.collect import Policy, rollout_skills
 from susd.envs.base import Environment, EnvSpec, HostEnvironment
 from susd.skills import SkillSpace
 
@@ -43,7 +43,7 @@ def control_matrix(
     membership = factors.membership
 
     def course(z: jax.Array) -> jax.Array:
-        return jnp.asarray(courses(env, policy, z, steps, k_run).next_obs)  # [T, pairs, S]
+        return jnp.asarray(rollout_skills(env, policy, z, steps, k_run).next_obs)  # [T, pairs, S]
 
     def distances(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Mean distance of each factor, [N], and of each dimension, [S]."""

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from susd.collect import Policy, courses
+from susd.collect import Policy, rollout_skills
 from susd.envs.base import Environment, EnvSpec, HostEnvironment
 from susd.errors import UserError
 from susd.skills import SkillSpace
@@ -25,7 +25,7 @@ def trajectories(
     """Observations [T, W, S] of W = steps / 200 random skills, each from reset for 200 steps."""
     k_skills, k_run = jax.random.split(key)
     drawn = skills.sample(k_skills, steps // PERIOD)
-    return courses(env, policy, drawn, PERIOD, k_run).next_obs
+    return rollout_skills(env, policy, drawn, PERIOD, k_run).next_obs
 
 
 def positions(spec: EnvSpec, obs: jax.Array) -> jax.Array:
@@ -75,8 +75,8 @@ def landmarks(spec: EnvSpec, obs: jax.Array) -> dict[str, jax.Array]:
 def reach(spec: EnvSpec, obs: np.ndarray) -> np.ndarray:
     """How far each skill took each body from where it was after the first step, at most; [P, W], in raw units."""
     raw = np.asarray(spec.raw(obs), np.float64)
-    courses = [raw[..., [plane.x] if plane.is_line else [plane.x, plane.y]] for plane in spec.planes]
-    return np.stack([np.linalg.norm(course - course[0], axis=-1).max(axis=0) for course in courses])
+    paths = [raw[..., [plane.x] if plane.is_line else [plane.x, plane.y]] for plane in spec.planes]
+    return np.stack([np.linalg.norm(path - path[0], axis=-1).max(axis=0) for path in paths])
 
 
 def summarise(spec: EnvSpec, obs: np.ndarray) -> dict[str, Any]:

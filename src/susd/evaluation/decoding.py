@@ -35,11 +35,11 @@ def split(code: np.ndarray, obs: np.ndarray, seed: int) -> tuple[Split, Split, S
     Whole courses go to one share, because neighbouring states are almost equal. Codes are standardised by the first share,
     since the scale of an embedding is arbitrary.
     """
-    worlds = np.random.default_rng(seed).permutation(len(code))
-    first, second = int(0.8 * len(worlds)), int(0.9 * len(worlds))
-    flat = [x.reshape(-1, x.shape[-1]) for x in (code[worlds[:first]], obs[worlds[:first]])]
+    num_envs = np.random.default_rng(seed).permutation(len(code))
+    first, second = int(0.8 * len(num_envs)), int(0.9 * len(num_envs))
+    flat = [x.reshape(-1, x.shape[-1]) for x in (code[num_envs[:first]], obs[num_envs[:first]])]
     mean, std = flat[0].mean(axis=0), flat[0].std(axis=0)
-    shares = np.split(worlds, [first, second])
+    shares = np.split(num_envs, [first, second])
     return tuple(  # type: ignore[return-value]
         Split(
             jnp.asarray((code[share].reshape(-1, code.shape[-1]) - mean) / np.maximum(std, 1e-6), jnp.float32),

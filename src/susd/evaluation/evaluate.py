@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from susd.collect import Policy, courses, rollout
+from susd.collect import Policy, rollout, rollout_skills
 from susd.config import Config
 from susd.envs.base import Environment, HostEnvironment, close
-from susd.errors import UserError, told
+from susd.errors import UserError, format_exception
 from susd.evaluation import DEFAULT_STEPS, EVALUATIONS, completions, control, coverage, decoding
 from susd.runs.folder import RunFolder, write_json
 from susd.tasks import TASKS, make_task
@@ -38,7 +38,7 @@ def compiled(env: Environment | HostEnvironment, function: Callable[..., Any], *
 
 def untrained_actor(agent: Agent) -> Any:
     """The actor as it was before the first gradient step of the same seed."""
-    return jax.jit(lambda seed: agent.program.init(seed).learner.sac.actor)(jnp.int32(agent.seed))  # without a replay
+    return jax.jit(lambda seed: agent.trainer.init(seed).learner.sac.actor)(jnp.int32(agent.seed))  # without a replay
 
 
 def random_actions(action_size: int) -> Policy:
@@ -59,23 +59,23 @@ def evaluate_coverage(agent: Agent, seed: int = 0, steps: int = coverage.STEPS) 
 
     The numbers are of the first 20,000 steps, as in the paper; a longer run has those of all its steps under `longer`.
     """
-    env, program = agent.program.env, agent.program
+    env, trainer = agent.trainer.env, agent.trainer
     check_steps(steps)
     trained, untrained = agent.learner.sac.actor, untrained_actor(agent)
     first = min(steps, coverage.STEPS)
     chunks = [first] * (steps // first) + [steps % first] * (steps % first > 0)
 
     def run(policy: Callable[[Any], Policy]) -> Callable[..., jax.Array]:  # weights are arguments: compiled only once
-        skills = program.learner.method.skills
+        skills = trainer.learner.method.skills
 
         def trajectories(actor: Any, key: jax.Array, steps: int) -> jax.Array:
             return coverage.trajectories(env, policy(actor), skills, key, steps)
 
         return compiled(env, trajectories, static_argnums=2)
 
-    mean, sampled = run(lambda actor: program.policy(actor, sampled=False)), run(program.policy)
+    mean, sampled = run(lambda actor: trainer.policy(actor, sampled=False)), run(trainer.policy)
     random = run(lambda _: random_actions(env.spec.action_size))
-    courses = {
+    policies = {
         "trained, mean actions": (mean, trained),
         "trained, sampled actions": (sampled, trained),
         "untrained, mean actions": (mean, untrained),
@@ -85,7 +85,7 @@ def evaluate_coverage(agent: Agent, seed: int = 0, steps: int = coverage.STEPS) 
     keys = [jax.random.key(seed), *(jax.random.fold_in(jax.random.key(seed), i) for i in range(1, len(chunks)))]
     result: Result = {}
     grids: dict[str, np.ndarray] = {}
-    for label, (function, actor) in courses.items():
+    for label, (function, actor) in policies.items():
         parts = [np.asarray(function(actor, key, size)) for key, size in zip(keys, chunks, strict=True)]
         grids[label] = np.asarray(coverage.grid(env.spec, jnp.asarray(parts[0])))
         result[label] = coverage.summarise(env.spec, parts[0])
@@ -96,11 +96,11 @@ def evaluate_coverage(agent: Agent, seed: int = 0, steps: int = coverage.STEPS) 
 
 def evaluate_control(agent: Agent, seed: int = 0, pairs: int = control.PAIRS) -> tuple[Result, np.ndarray]:
     """Which part of the skill moves which factor, with mean actions over one training episode."""
-    env, program = agent.program.env, agent.program
-    skills = program.learner.method.skills
+    env, trainer = agent.trainer.env, agent.trainer
+    skills = trainer.learner.method.skills
 
     def run(actor: Any, key: jax.Array) -> control.Control:
-        return control.control_matrix(env, program.policy(actor, sampled=False), skills, key, program.horizon, pairs)
+        return control.control_matrix(env, trainer.policy(actor, sampled=False), skills, key, trainer.horizon, pairs)
 
     measured = compiled(env, run)(agent.learner.sac.actor, jax.random.key(seed))
     return control.summarise(env.spec, measured), np.asarray(measured.matrix)
@@ -111,14 +111,14 @@ def evaluate_decoding(agent: Agent, seed: int = 0, steps: int = decoding.STEPS, 
 
     DIAYN and DUSDi have no phi; what their discriminators say of a state takes its place.
     """
-    env, program = agent.program.env, agent.program
+    env, trainer = agent.trainer.env, agent.trainer
     check_steps(steps)
     if steps < 10 * coverage.PERIOD:
         raise UserError(f"--steps is {steps}; decoding needs at least {10 * coverage.PERIOD}, ten courses to split")
-    skills, method = program.learner.method.skills, program.learner.method
+    skills, method = trainer.learner.method.skills, trainer.learner.method
 
     def run(actor: Any, params: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        obs = jnp.asarray(coverage.trajectories(env, program.policy(actor), skills, key, steps))
+        obs = jnp.asarray(coverage.trajectories(env, trainer.policy(actor), skills, key, steps))
         code = method.encode(params, obs.reshape(-1, obs.shape[-1]))
         return jnp.swapaxes(obs, 0, 1), jnp.swapaxes(code.reshape(*obs.shape[:2], -1), 0, 1)
 
@@ -134,19 +134,19 @@ def evaluate_decoding(agent: Agent, seed: int = 0, steps: int = decoding.STEPS, 
 
 def evaluate_completions(agent: Agent, seed: int = 0) -> Result:
     """Steps of 10,000 in which random skills, with sampled actions, happen to complete each task of the environment."""
-    env, program = agent.program.env, agent.program
+    env, trainer = agent.trainer.env, agent.trainer
     tasks: list[Any] = [make_task(name, env) for name, entry in TASKS.items() if entry.env == env.spec.name]
     tasks = [task for task in tasks if task.completable]
     if not tasks:
         raise UserError(f"{env.spec.name} has no task that random skills could complete")
     keys = jax.random.split(jax.random.key(seed), completions.REPETITIONS)
-    skills, actor = program.learner.method.skills, agent.learner.sac.actor
+    skills, actor = trainer.learner.method.skills, agent.learner.sac.actor
     if not isinstance(env, Environment):
-        counts = np.stack([completions.count_all(tasks, program.policy(actor), skills, key) for key in keys], axis=1)
+        counts = np.stack([completions.count_all(tasks, trainer.policy(actor), skills, key) for key in keys], axis=1)
         return {task.name: completions.summarise(row) for task, row in zip(tasks, counts, strict=True)}
 
     def run(actor: Any, task: Any) -> jax.Array:
-        return jax.lax.map(lambda key: completions.count(task, program.policy(actor), skills, key), keys)
+        return jax.lax.map(lambda key: completions.count(task, trainer.policy(actor), skills, key), keys)
 
     counted = jax.jit(run, static_argnums=1)
     return {task.name: completions.summarise(np.asarray(counted(actor, task))) for task in tasks}
@@ -154,7 +154,7 @@ def evaluate_completions(agent: Agent, seed: int = 0) -> Result:
 
 def _measure(agent: Agent, what: str, seed: int, steps: int) -> tuple[Result, Draw]:
     """One evaluation of one seed: its numbers, and what draws them."""
-    spec = agent.program.env.spec
+    spec = agent.trainer.env.spec
     if what == "coverage":
         result, grids = evaluate_coverage(agent, seed, steps)
         shown = {k: v for k, v in grids.items() if k.endswith("mean actions") or k == "random actions"}
@@ -193,7 +193,7 @@ def evaluate(run: str | Path, what: str, seed: int = 0, steps: int | None = None
                 draw(folder.figures / f"{what}.png")
             results.append({"seed": agent.seed, "epoch": agent.epoch, **result})
     finally:
-        close(agents[0].program.env)  # which all seeds share
+        close(agents[0].trainer.env)  # which all seeds share
     report = {
         "evaluation": what,
         "run": folder.path.name,
@@ -208,7 +208,7 @@ def evaluate(run: str | Path, what: str, seed: int = 0, steps: int | None = None
     return report
 
 
-def first_look(run: str | Path) -> list[Result]:
+def evaluate_default(run: str | Path) -> list[Result]:
     """What is measured at the end of every training: coverage, where there are positions, and control."""
     env = build_env(Config.from_json(RunFolder.open(Path(run)).config))
     steps = coverage.STEPS if isinstance(env, Environment) else HOST_STEPS
@@ -221,13 +221,13 @@ def pictures(run: str | Path, seed: int = 0) -> list[Path]:
     folder = RunFolder.open(Path(run))
     agent = load_all(folder.path)[0]
     paths = [figures.learning_curves(folder.figures / "learning_curves.png", folder.read_metrics())]
-    env, program = agent.program.env, agent.program
-    skills = program.learner.method.skills
+    env, trainer = agent.trainer.env, agent.trainer
+    skills = trainer.learner.method.skills
     drawn = skills.sample(jax.random.key(seed), COURSES)
     parts = np.asarray(skills.split(drawn))
 
     def course(actor: Any, skill: jax.Array) -> Any:
-        return courses(env, program.policy(actor, sampled=False), skill, program.horizon, jax.random.key(seed))
+        return rollout_skills(env, trainer.policy(actor, sampled=False), skill, trainer.horizon, jax.random.key(seed))
 
     try:
         if env.spec.planes:
@@ -241,16 +241,16 @@ def pictures(run: str | Path, seed: int = 0) -> list[Path]:
 
 def _video(agent: Agent, skills: jax.Array, path: Path, seed: int) -> list[Path]:
     """The skills side by side, in the same starts as the pictures; nothing where the worlds cannot be drawn."""
-    program, env, space = agent.program, agent.program.env, agent.program.learner.method.skills
-    policy, key = program.policy(agent.learner.sac.actor, sampled=False), jax.random.key(seed)
+    trainer, env, space = agent.trainer, agent.trainer.env, agent.trainer.learner.method.skills
+    policy, key = trainer.policy(agent.learner.sac.actor, sampled=False), jax.random.key(seed)
     try:
         if isinstance(env, Environment):
-            states = jax.jit(lambda z: rollout(env, policy, z, program.horizon, key)[0])(skills)
+            states = jax.jit(lambda z: rollout(env, policy, z, trainer.horizon, key)[0])(skills)
             frames = video.functional_frames(env, states)
         else:
-            frames = video.host_frames(env, policy, np.asarray(skills), program.horizon, key)
+            frames = video.host_frames(env, policy, np.asarray(skills), trainer.horizon, key)
     except Exception as error:  # whatever drawing somebody's world raises: the numbers are there, and worth more
-        reason = str(error) if isinstance(error, UserError) else told(error)
+        reason = str(error) if isinstance(error, UserError) else format_exception(error)
         print(f"no video: {reason.splitlines()[0]}", file=sys.stderr)
         return []
     names = env.spec.factorization.names

@@ -14,17 +14,17 @@ from susd.envs.base import Environment, EnvSpec
 from susd.evaluation import control, coverage
 from susd.replay import Replay
 from susd.sac import SacState
-from susd.training.trainer import Program, TrainState
+from susd.training.trainer import Trainer, TrainState
 
 Measurements = dict[str, jax.Array]
 Probe = Callable[[TrainState, int], Measurements]
 
 
-def build_probe(program: Program) -> Probe | None:
+def build_probe(trainer: Trainer) -> Probe | None:
     """A function (state with an axis of seeds, epoch) -> measurements; None where there is nothing to measure."""
-    if not program.env.spec.planes:
+    if not trainer.env.spec.planes:
         return None
-    return _skills(program) if isinstance(program.env, Environment) else _collected(program.env.spec)
+    return _skills(trainer) if isinstance(trainer.env, Environment) else _collected(trainer.env.spec)
 
 
 def _shares(cells: jax.Array, spec: EnvSpec) -> Measurements:
@@ -33,16 +33,16 @@ def _shares(cells: jax.Array, spec: EnvSpec) -> Measurements:
     return {"coverage_worst": share.min(), "coverage_average": share.mean()}
 
 
-def _skills(program: Program) -> Probe:
-    env, skills = program.env, program.learner.method.skills
+def _skills(trainer: Trainer) -> Probe:
+    env, skills = trainer.env, trainer.learner.method.skills
     assert isinstance(env, Environment)
     factors = len(env.spec.factorization)
 
     def measure(sac: SacState, key: jax.Array) -> Measurements:
-        policy = program.policy(sac.actor, sampled=False)
+        policy = trainer.policy(sac.actor, sampled=False)
         result = _shares(coverage.visited_cells(env.spec, coverage.trajectories(env, policy, skills, key)), env.spec)
         if skills.parts == factors > 1:
-            measured = control.control_matrix(env, policy, skills, key, program.horizon, pairs=32)
+            measured = control.control_matrix(env, policy, skills, key, trainer.horizon, pairs=32)
             result["control_ratio"] = jnp.asarray(control.diagonal_ratio(measured.matrix))
         return result
 

@@ -33,7 +33,7 @@ Result = dict[str, Any]
 Choose = Callable[..., jax.Array]  # (params, obs, goal, fresh, skill, key) -> skill, all [W, ..] but params and key
 
 
-class Course(NamedTuple):
+class Trajectory(NamedTuple):
     """What W worlds were paid, step by step, and their goals."""
 
     rewards: np.ndarray  # [T, W]
@@ -68,12 +68,12 @@ def at_random(method: Method) -> Choose:
 
 def play(
     agent: Agent, env: Body, rules: Rules, choose: Choose, normalised: bool = True, seed: int = 0, steps: int = STEPS
-) -> Course:
+) -> Trajectory:
     """Run the goal task with sampled actions; world w has the environment seed `seed + w`. A world restarts alone.
 
     With `normalised` False the goal is written into the observation in metres.
     """
-    policy, axes = agent.program.policy, list(env.axes)
+    policy, axes = agent.trainer.policy, list(env.axes)
     scaling = env.spec.scaling
     assert scaling is not None
     mean, std = (np.array(x)[axes] if normalised else default for x, default in ((scaling.mean, 0.0), (scaling.std, 1.0)))
@@ -84,7 +84,7 @@ def play(
         skill = choose(params, obs, goal, fresh, skill, k_skill)
         return policy(actor)(obs, skill, k_action), skill
 
-    random = [np.random.default_rng(seed + world) for world in range(env.worlds)]
+    random = [np.random.default_rng(seed + world) for world in range(env.num_envs)]
     task = GoalTask(rules, random)
 
     def restart(ids: np.ndarray) -> np.ndarray:
@@ -92,9 +92,9 @@ def play(
         task.begin(ids, env.places[ids])
         return obs
 
-    obs, seen = restart(np.arange(env.worlds)), np.zeros(env.worlds, int)
-    skill: Any = np.zeros((env.worlds, agent.program.learner.method.skills.size), np.float32)
-    rewards = np.zeros((steps, env.worlds))
+    obs, seen = restart(np.arange(env.num_envs)), np.zeros(env.num_envs, int)
+    skill: Any = np.zeros((env.num_envs, agent.trainer.learner.method.skills.size), np.float32)
+    rewards = np.zeros((steps, env.num_envs))
     for step in range(steps):
         goal, fresh, seen = np.float32((task.goals - mean) / std), task.offered != seen, task.offered.copy()
         action, skill = act(agent.learner.sac.actor, agent.learner.params, obs, goal, fresh, skill, np.int32(step))
@@ -103,7 +103,7 @@ def play(
         if over.any() and step < steps - 1:
             ids = np.flatnonzero(over)
             obs[ids] = restart(ids)
-    return Course(rewards, task.offered, task.reached)
+    return Trajectory(rewards, task.offered, task.reached)
 
 
 def interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -113,7 +113,7 @@ def interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return mean, mean - half, mean + half
 
 
-def summarise(course: Course) -> Result:
+def summarise(course: Trajectory) -> Result:
     """Cumulative rewards at up to POINTS steps, totals and goals; entries of a list are seeds."""
     steps = len(course.rewards)
     shown = np.unique(np.ceil(np.linspace(0, steps, min(POINTS, steps) + 1)[1:]).astype(int))
@@ -135,7 +135,7 @@ def summarise(course: Course) -> Result:
 
 def evaluate_zero_shot(agent: Agent, env: Body, seed: int = 0, steps: int = STEPS) -> Result:
     """Skills chosen for the goal, beside skills at random and, for Ant, the goal as the released program writes it."""
-    method, rules = agent.program.learner.method, RULES[env.name]
+    method, rules = agent.trainer.learner.method, RULES[env.name]
     way = towards(method, env.axes)
     ways: dict[str, tuple[Choose, bool]] = {"goal": (way, True), "random_skill": (at_random(method), True)}
     if env.name == "ant":

@@ -12,7 +12,7 @@ import numpy as np
 
 from susd.envs.base import Environment, HostEnvironment
 
-DECISION = 5  # environment steps per decision of the high level (K)
+SKILL_STEPS = 5  # environment steps per decision of the high level (K)
 
 
 @dataclass(frozen=True)

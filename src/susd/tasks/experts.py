@@ -13,7 +13,7 @@ import numpy as np
 from susd.envs.gunner import AMMO, RANGE, SIDE, ZONES
 from susd.envs.multi_particle import ParticleState
 from susd.errors import UserError
-from susd.tasks.base import DECISION, HostTask, Task
+from susd.tasks.base import SKILL_STEPS, HostTask, Task
 from susd.tasks.gunner import PHASE, GunnerTask, GunnerTaskState
 from susd.tasks.multi_particle import WINDOW, FoodPoison, Sequential
 
@@ -38,7 +38,7 @@ def expert(task: Task) -> Expert:
 
 def ceiling(task: Task | HostTask) -> np.ndarray:
     """[decisions] the most that each decision can pay; their sum is the task's bound."""
-    best = np.ones(task.horizon // DECISION)
+    best = np.ones(task.horizon // SKILL_STEPS)
     if isinstance(task, HostTask):  # all of them pay alike in every step
         return task.bound / len(best) * best
     if isinstance(task, GunnerTask):
@@ -46,7 +46,7 @@ def ceiling(task: Task | HostTask) -> np.ndarray:
     if isinstance(task, FoodPoison):
         return len(task.agents) * best
     if isinstance(task, Sequential):  # ten points per step, once the last turn has passed
-        best[: WINDOW * len(task.agents) // DECISION] = 0.0
+        best[: WINDOW * len(task.agents) // SKILL_STEPS] = 0.0
         return 10.0 * best
     raise UserError(f"task {task.name!r} has no known ceiling")
 

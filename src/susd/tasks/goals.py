@@ -39,13 +39,13 @@ class GoalTask:
     def __init__(self, rules: Rules, random: Sequence[np.random.Generator]) -> None:
         self.rules = rules
         self._random = random
-        worlds = len(random)
-        self.goals = np.zeros((worlds, rules.axes))  # where each world is asked to go
-        self.offered = np.zeros(worlds, int)  # goals so far, the present one included
-        self.reached = np.zeros(worlds, int)
-        self._steps = np.zeros(worlds, int)  # of the episode
-        self._age = np.zeros(worlds, int)  # of the goal
-        self._closed = np.zeros(worlds, int)  # goals of the episode that were reached or given up
+        num_envs = len(random)
+        self.goals = np.zeros((num_envs, rules.axes))  # where each world is asked to go
+        self.offered = np.zeros(num_envs, int)  # goals so far, the present one included
+        self.reached = np.zeros(num_envs, int)
+        self._steps = np.zeros(num_envs, int)  # of the episode
+        self._age = np.zeros(num_envs, int)  # of the goal
+        self._closed = np.zeros(num_envs, int)  # goals of the episode that were reached or given up
 
     def begin(self, ids: np.ndarray, places: np.ndarray) -> None:
         """A new episode of some worlds, whose bodies are at places [len(ids), axes]."""

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from susd.envs.gunner import Gunner, GunnerState
-from susd.tasks.base import DECISION, Task
+from susd.tasks.base import SKILL_STEPS, Task
 
 PHASE = 250  # steps per goal
 
@@ -34,7 +34,7 @@ class GunnerTask(Task):
     @property
     def bound(self) -> float:
         """Two points in every step."""
-        return 2.0 * self.horizon / DECISION
+        return 2.0 * self.horizon / SKILL_STEPS
 
     def begin(self, world: GunnerState, key: jax.Array) -> GunnerTaskState:
         """The clock at zero; the key is not used."""

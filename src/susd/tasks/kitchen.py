@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from susd.envs.kitchen import Facts, Kitchen
-from susd.tasks.base import DECISION, HostTask
+from susd.tasks.base import SKILL_STEPS, HostTask
 
 NEAR = 0.07  # how far from the target's centre the pot may be, in the plane
 
@@ -54,7 +54,7 @@ class KitchenTask(HostTask):
     @property
     def bound(self) -> float:
         """One point in every step."""
-        return self.horizon / DECISION
+        return self.horizon / SKILL_STEPS
 
     def score(self) -> np.ndarray:
         """[W] 1 where the condition held at the end of the last step, else 0."""

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from susd.envs.multi_particle import AGENTS, NEAR, MultiParticle, ParticleState
-from susd.tasks.base import DECISION, Task
+from susd.tasks.base import SKILL_STEPS, Task
 
 WINDOW = 10  # sequential: the turn passes only after every tenth step
 REDRAW = 50  # food-poison: new indicators after every fiftieth step
@@ -37,7 +37,7 @@ class Sequential(Task):
     @property
     def bound(self) -> float:
         """Ten points in every step after the earliest possible completion."""
-        return 10.0 * max(self.horizon - WINDOW * len(self.agents), 0) / DECISION
+        return 10.0 * max(self.horizon - WINDOW * len(self.agents), 0) / SKILL_STEPS
 
     def begin(self, world: ParticleState, key: jax.Array) -> SequenceState:
         """Nothing finished yet; the key is not used."""
@@ -86,7 +86,7 @@ class FoodPoison(Task):
     @property
     def bound(self) -> float:
         """One point for every agent that counts, in every step."""
-        return float(len(self.agents) * self.horizon / DECISION)
+        return float(len(self.agents) * self.horizon / SKILL_STEPS)
 
     def begin(self, world: ParticleState, key: jax.Array) -> FoodPoisonState:
         """Ten fair coins decide what is food and what is poison."""

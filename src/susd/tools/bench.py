@@ -31,35 +31,35 @@ from susd.methods.registry import METHOD_OPTIONS, METHODS
 from susd.runs.folder import describe_machine
 from susd.runs.progress import short
 from susd.training.build import build_env
-from susd.training.trainer import Program, TrainState, subkey
+from susd.training.trainer import Trainer, TrainState, subkey
 
-WORLDS = 1024  # of a functional environment
+NUM_ENVS = 1024  # of a functional environment
 MATMUL = 2048  # large enough that a machine's rate no longer grows with it
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
-def run(what: str, config: Config, seconds: float, worlds: int | None = None) -> dict[str, Any]:
+def run(what: str, config: Config, seconds: float, num_envs: int | None = None) -> dict[str, Any]:
     """Measure `env`, `update` or `epoch` for about `seconds` after compiling; the result is plain JSON."""
     if what not in _BENCHES:
         raise UserError(f"there is no benchmark {what!r}; choose one of {', '.join(_BENCHES)}")
     if not (seconds > 0 and math.isfinite(seconds)):
         raise UserError(f"--seconds is {seconds:g}; it must be more than 0")
-    if worlds is not None and worlds < 1:
-        raise UserError(f"--worlds is {worlds}; it must be at least 1")
-    numbers = _BENCHES[what](config, seconds, worlds)
+    if num_envs is not None and num_envs < 1:
+        raise UserError(f"--num-envs is {num_envs}; it must be at least 1")
+    numbers = _BENCHES[what](config, seconds, num_envs)
     meta = describe_machine(config.to_json(), "")
     del meta["command"]  # it holds this machine's paths, and the config says more
     return {"bench": what, "config": config.to_json(), **meta, **numbers, "peak_resident_bytes": peak_memory()}
 
 
-def bench_env(config: Config, seconds: float, worlds: int | None = None) -> dict[str, Any]:
+def bench_env(config: Config, seconds: float, num_envs: int | None = None) -> dict[str, Any]:
     """Steps per second of many worlds under uniformly random actions, all steps in one scan, observations included."""
-    env, steps = build_env(config if worlds is None else dataclasses.replace(config, episodes=worlds)), 100
+    env, steps = build_env(config if num_envs is None else dataclasses.replace(config, episodes=num_envs)), 100
     if not isinstance(env, Environment):
         return _bench_host(env, seconds, config.seed)
-    worlds = worlds or WORLDS
+    num_envs = num_envs or NUM_ENVS
     with _stopwatch() as compile_seconds:
-        start, advance = _random_walk(env, worlds, steps)
+        start, advance = _random_walk(env, num_envs, steps)
         state = start(jax.random.key(config.seed))
         state = jax.block_until_ready(advance(state, jax.random.key(0)))
 
@@ -69,9 +69,9 @@ def bench_env(config: Config, seconds: float, worlds: int | None = None) -> dict
 
     times = measure({"env": once}, seconds)["env"]
     return {
-        "worlds": worlds,
-        "env_steps_per_second": worlds * steps / statistics.median(times),
-        "env_steps_per_second_best": worlds * steps / min(times),
+        "num_envs": num_envs,
+        "env_steps_per_second": num_envs * steps / statistics.median(times),
+        "env_steps_per_second_best": num_envs * steps / min(times),
         "repetitions": len(times),
         "compile_seconds": compile_seconds[0],
     }
@@ -79,7 +79,7 @@ def bench_env(config: Config, seconds: float, worlds: int | None = None) -> dict
 
 def _bench_host(env: HostEnvironment, seconds: float, seed: int) -> dict[str, Any]:
     """The same of a host environment: whole episodes, resets included, by default in as many worlds as a run has."""
-    random, shape = np.random.default_rng(seed), (env.worlds, env.spec.action_size)
+    random, shape = np.random.default_rng(seed), (env.num_envs, env.spec.action_size)
 
     def once() -> None:
         env.reset(int(random.integers(2**31)))
@@ -89,9 +89,9 @@ def _bench_host(env: HostEnvironment, seconds: float, seed: int) -> dict[str, An
     with _stopwatch() as compile_seconds:
         once()
     times = measure({"env": once}, seconds)["env"]
-    steps = env.worlds * env.spec.horizon
+    steps = env.num_envs * env.spec.horizon
     return {
-        "worlds": env.worlds,
+        "num_envs": env.num_envs,
         "env_steps_per_second": steps / statistics.median(times),
         "env_steps_per_second_best": steps / min(times),
         "repetitions": len(times),
@@ -111,11 +111,11 @@ class _Updates:
     compile_seconds: float
 
 
-def _updates(program: Program) -> _Updates:
+def _updates(trainer: Trainer) -> _Updates:
     """Compile the updates of a program's learner on replayed batches of its untrained policy."""
-    config, learner = program.config, program.learner
+    config, learner = trainer.config, trainer.learner
     state = jax.jit(learner.init)(jax.random.key(config.seed))
-    buffer = _filled(program)
+    buffer = _filled(trainer)
     example = jax.eval_shape(lambda: replay.sample(buffer, jax.random.key(0), config.batch_size))
     flops = matmul_flops(learner.update, state, example, jax.random.key(0))
     steps = max(1, min(config.gradient_steps, round(2e10 / flops)))  # a fraction of a second per turn
@@ -135,12 +135,12 @@ def _updates(program: Program) -> _Updates:
     return _Updates(turn, steps, flops, counted, parameters, compile_seconds[0])
 
 
-def bench_update(config: Config, seconds: float, worlds: int | None = None) -> dict[str, Any]:
+def bench_update(config: Config, seconds: float, num_envs: int | None = None) -> dict[str, Any]:
     """Gradient steps per second on replayed batches, and their FLOP/s as a share of a large matmul's, in the same run."""
-    del worlds
+    del num_envs
     if config.seeds > 1:
         raise UserError(f"--seeds is {config.seeds}, but `update` measures one agent; `susd bench epoch` takes many")
-    updates = _updates(Program.build(config))
+    updates = _updates(Trainer.build(config))
     flops, steps = updates.flops, updates.steps
     kinds = ["float32", *(["bfloat16"] if config.precision == "bfloat16" else [])]
     times = measure({"update": updates.turn, **{kind: matmul(kind) for kind in kinds}}, seconds)
@@ -164,9 +164,9 @@ def bench_update(config: Config, seconds: float, worlds: int | None = None) -> d
     return result
 
 
-def bench_methods(config: Config, seconds: float, worlds: int | None = None) -> dict[str, Any]:
+def bench_methods(config: Config, seconds: float, num_envs: int | None = None) -> dict[str, Any]:
     """Gradient steps per second of every method, in turns: time and FLOPs of one step beside those of SUSD."""
-    del worlds
+    del num_envs
     preset = configure(config.env, config.preset, method=config.method).to_json()
     changes = {k: v for k, v in config.to_json().items() if v != preset[k]}
     for name in sorted(changes.keys() & (METHOD_OPTIONS | {"seeds"})):
@@ -177,8 +177,8 @@ def bench_methods(config: Config, seconds: float, worlds: int | None = None) -> 
     configs = {
         name: configure(**{**changes, "env": config.env, "preset": config.preset, "method": name}) for name in METHODS
     }
-    programs = {name: Program.build(of_method) for name, of_method in configs.items()}  # what is refused, is so at once
-    updates = {name: _updates(program) for name, program in programs.items()}
+    programs = {name: Trainer.build(of_method) for name, of_method in configs.items()}  # what is refused, is so at once
+    updates = {name: _updates(trainer) for name, trainer in programs.items()}
     times = measure({name: one.turn for name, one in updates.items()}, seconds)
     per_step = {name: [t / updates[name].steps for t in times[name]] for name in updates}
     methods = {
@@ -194,20 +194,20 @@ def bench_methods(config: Config, seconds: float, worlds: int | None = None) -> 
     return {"methods": methods, "repetitions": len(times["susd"])}
 
 
-def bench_epoch(config: Config, seconds: float, worlds: int | None = None) -> dict[str, Any]:
+def bench_epoch(config: Config, seconds: float, num_envs: int | None = None) -> dict[str, Any]:
     """Whole epochs of `susd train`, collecting and learning, per second."""
-    del worlds
-    program = Program.build(config)
+    del num_envs
+    trainer = Trainer.build(config)
     with _stopwatch() as compile_seconds:
-        program.compile()
+        trainer.compile()
     # Counting from the last epoch of the warm-up makes every epoch learn, without collecting the warm-up first.
-    state, epoch = program.start(), max(program.warmup_epochs, 0)
-    state = jax.block_until_ready(program.run_epoch(state, epoch))[0]
+    state, epoch = trainer.start(), max(trainer.warmup_epochs, 0)
+    state = jax.block_until_ready(trainer.run_epoch(state, epoch))[0]
 
     def once() -> None:
         nonlocal state, epoch
         epoch += 1
-        state = jax.block_until_ready(program.run_epoch(state, epoch))[0]
+        state = jax.block_until_ready(trainer.run_epoch(state, epoch))[0]
 
     with _count_compilations() as compilations:
         times = measure({"epoch": once}, seconds, least=2)["epoch"]
@@ -216,12 +216,12 @@ def bench_epoch(config: Config, seconds: float, worlds: int | None = None) -> di
         "epochs_per_second": rate,
         "epoch_seconds": statistics.median(times),
         "epoch_seconds_best": min(times),
-        "env_steps_per_second": rate * program.chunk,
+        "env_steps_per_second": rate * trainer.chunk,
         "gradient_steps_per_second": rate * config.gradient_steps,
         "repetitions": len(times),
         "compile_seconds": compile_seconds[0],
         "compilations_after_first_epoch": len(compilations),
-        "replay_bytes": program.replay_bytes(),
+        "replay_bytes": trainer.replay_bytes(),
     }
 
 
@@ -286,18 +286,18 @@ def _inner(params: dict[str, Any]) -> Iterator[Jaxpr]:
                 yield item
 
 
-def _random_walk(env: Environment, worlds: int, steps: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _random_walk(env: Environment, num_envs: int, steps: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Compiled (key) -> state and (state, key) -> state after `steps` random steps, with the worlds' last observations."""
     observe = jax.vmap(env.observe)
 
     def start(key: jax.Array) -> Any:
-        state = jax.vmap(env.reset)(jax.random.split(key, worlds))
+        state = jax.vmap(env.reset)(jax.random.split(key, num_envs))
         return state, observe(state)
 
     def one(carry: Any, key: jax.Array) -> tuple[Any, None]:
         k_action, k_env = jax.random.split(key)
-        action = jax.random.uniform(k_action, (worlds, env.spec.action_size), minval=-1.0, maxval=1.0)
-        state = jax.vmap(env.step)(carry[0], action, jax.random.split(k_env, worlds))
+        action = jax.random.uniform(k_action, (num_envs, env.spec.action_size), minval=-1.0, maxval=1.0)
+        state = jax.vmap(env.step)(carry[0], action, jax.random.split(k_env, num_envs))
         return (state, observe(state)), None
 
     def advance(carry: Any, key: jax.Array) -> Any:
@@ -306,23 +306,23 @@ def _random_walk(env: Environment, worlds: int, steps: int) -> tuple[Callable[..
     return jax.jit(start), jax.jit(advance, donate_argnums=0)
 
 
-def _filled(program: Program) -> replay.Replay:
+def _filled(trainer: Trainer) -> replay.Replay:
     """A small full replay of transitions of the untrained policy."""
-    spec, copies = program.env.spec, max(1, 10_000 // program.chunk)
-    if not isinstance(program.env, Environment):
-        state, key = jax.jit(program.init)(jnp.int32(program.config.seed)), jax.random.key(program.config.seed)
-        buffer = replay.init(copies * program.chunk, spec.obs_size, spec.action_size, program.learner.method.skills.size)
+    spec, copies = trainer.env.spec, max(1, 10_000 // trainer.chunk)
+    if not isinstance(trainer.env, Environment):
+        state, key = jax.jit(trainer.init)(jnp.int32(trainer.config.seed)), jax.random.key(trainer.config.seed)
+        buffer = replay.init(copies * trainer.chunk, spec.obs_size, spec.action_size, trainer.learner.method.skills.size)
         for copy in range(copies):
-            buffer = replay.add(buffer, program.collect_host(state.learner.sac.actor, jax.random.fold_in(key, copy))[0])
+            buffer = replay.add(buffer, trainer.collect_host(state.learner.sac.actor, jax.random.fold_in(key, copy))[0])
         return buffer
 
     def fill(key: jax.Array) -> replay.Replay:
-        empty = replay.init(copies * program.chunk, spec.obs_size, spec.action_size, program.learner.method.skills.size)
-        state = TrainState(program.learner.init(key), empty, jax.random.key_data(subkey(key, "bench")))
-        rows = jax.lax.map(lambda epoch: program.collect(state, epoch), jnp.arange(copies))
+        empty = replay.init(copies * trainer.chunk, spec.obs_size, spec.action_size, trainer.learner.method.skills.size)
+        state = TrainState(trainer.learner.init(key), empty, jax.random.key_data(subkey(key, "bench")))
+        rows = jax.lax.map(lambda epoch: trainer.collect(state, epoch), jnp.arange(copies))
         return replay.add(empty, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows))
 
-    filled: replay.Replay = jax.jit(fill)(jax.random.key(program.config.seed))
+    filled: replay.Replay = jax.jit(fill)(jax.random.key(trainer.config.seed))
     return filled
 
 
@@ -375,10 +375,12 @@ _ROWS: tuple[tuple[str, str, str], ...] = (  # key, what a person calls it, unit
 def table(result: dict[str, Any]) -> str:
     """The numbers for people; medians over the repetitions."""
     config, device = result["config"], result["device"]
-    worlds = f", {result['worlds']} worlds" if "worlds" in result else f", {config['method']}, preset {config['preset']}"
+    num_envs = (
+        f", {result['num_envs']} worlds" if "num_envs" in result else f", {config['method']}, preset {config['preset']}"
+    )
     if "methods" in result:
-        worlds = f", preset {config['preset']}"
-    lines = [f"{result['bench']} {config['env']}{worlds}; {device['kind']} x {device['count']}, {result['cpus']} CPUs"]
+        num_envs = f", preset {config['preset']}"
+    lines = [f"{result['bench']} {config['env']}{num_envs}; {device['kind']} x {device['count']}, {result['cpus']} CPUs"]
     rows = [(text, short(result[key]) + unit) for key, text, unit in _ROWS if result.get(key) is not None]
     for kind in ("float32", "bfloat16"):
         if (share := result.get(f"share_of_matmul_{kind}")) is not None:

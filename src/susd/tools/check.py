@@ -14,7 +14,7 @@ import numpy as np
 from susd.config import Config
 from susd.envs.base import Environment, EnvSpec, HostEnvironment, HostStep
 from susd.envs.gymnasium.adapter import GymnasiumWorlds
-from susd.errors import UserError, told
+from susd.errors import UserError, format_exception
 from susd.runs.progress import short
 from susd.tools import bench
 from susd.tools import diagnostics as advice
@@ -42,29 +42,33 @@ def check(config: Config, steps: int = 1000) -> dict[str, Any]:
     if not 10 <= steps <= 10_000_000:
         raise UserError(f"--steps is {steps}; it must be from 10 to 10000000")
     env = build_env(config)
-    worlds: HostEnvironment = env if isinstance(env, HostEnvironment) else _Compiled(env, config.episodes)
+    num_envs: HostEnvironment = env if isinstance(env, HostEnvironment) else _Compiled(env, config.episodes)
     tried = _Tried([], [])
     facts: dict[str, Any] = {}
-    if tried.do("specification", partial(_specification, worlds.spec)) and tried.do("first step", partial(_first, worlds)):
-        each = max(-(-steps // worlds.worlds), min(worlds.spec.horizon, LONG))
-        walk = tried.do("random actions", partial(_random, worlds, each))
-        tried.do("extreme actions", partial(_extremes, worlds))
-        tried.do("equal seeds", partial(_seeds, worlds))
-        tried.do("picture", partial(_picture, worlds))
+    if tried.do("specification", partial(_specification, num_envs.spec)) and tried.do(
+        "first step", partial(_first, num_envs)
+    ):
+        each = max(-(-steps // num_envs.num_envs), min(num_envs.spec.horizon, LONG))
+        walk = tried.do("random actions", partial(_random, num_envs, each))
+        tried.do("extreme actions", partial(_extremes, num_envs))
+        tried.do("equal seeds", partial(_seeds, num_envs))
+        tried.do("picture", partial(_picture, num_envs))
         if walk:
-            facts["factors"] = advice.factors(worlds.spec, walk)
+            facts["factors"] = advice.factors(num_envs.spec, walk)
             speed = walk.steps_per_second
-            facts["steps_per_second"] = bench.bench_env(config, 0.5)["env_steps_per_second"] if env is not worlds else speed
-            tried.warnings.extend(advice.warnings(worlds.spec, walk))
-    kind = "Gymnasium" if isinstance(env, GymnasiumWorlds) else "functional" if env is not worlds else "host"
+            facts["steps_per_second"] = (
+                bench.bench_env(config, 0.5)["env_steps_per_second"] if env is not num_envs else speed
+            )
+            tried.warnings.extend(advice.warnings(num_envs.spec, walk))
+    kind = "Gymnasium" if isinstance(env, GymnasiumWorlds) else "functional" if env is not num_envs else "host"
     return {
         "env": config.env,
         "kind": kind,
         "ok": all(line.ok for line in tried.lines),
-        "worlds": worlds.worlds,
-        "observations": worlds.spec.obs_size,
-        "actions": worlds.spec.action_size,
-        "horizon": worlds.spec.horizon,
+        "num_envs": num_envs.num_envs,
+        "observations": num_envs.spec.obs_size,
+        "actions": num_envs.spec.action_size,
+        "horizon": num_envs.spec.horizon,
         **facts,
         "checks": [line._asdict() for line in tried.lines],
         "warnings": tried.warnings,
@@ -89,7 +93,7 @@ class _Tried:
             self.lines.append(Line(name, False, str(error)))
             return None
         except Exception as error:  # whatever somebody's environment raises is a finding about it
-            self.lines.append(Line(name, False, told(error)))
+            self.lines.append(Line(name, False, format_exception(error)))
             return None
         self.lines.append(Line(name, True, text))
         return result
@@ -98,8 +102,8 @@ class _Tried:
 class _Compiled:
     """A functional environment as host worlds, so that all kinds are looked at alike."""
 
-    def __init__(self, env: Environment, worlds: int) -> None:
-        self._env, self._worlds = env, worlds
+    def __init__(self, env: Environment, num_envs: int) -> None:
+        self._env, self._num_envs = env, num_envs
         self._reset, self._step, self._observe = (jax.jit(jax.vmap(f)) for f in (env.reset, env.step, env.observe))
         self._state, self._key = None, jax.random.key(0)
 
@@ -108,18 +112,18 @@ class _Compiled:
         return self._env.spec
 
     @property
-    def worlds(self) -> int:
-        return self._worlds
+    def num_envs(self) -> int:
+        return self._num_envs
 
     def reset(self, seed: int) -> np.ndarray:
         self._key, key = jax.random.split(jax.random.key(seed))
-        self._state = self._reset(jax.random.split(key, self._worlds))
+        self._state = self._reset(jax.random.split(key, self._num_envs))
         return np.asarray(self._observe(self._state))
 
     def step(self, actions: np.ndarray) -> HostStep:
         self._key, key = jax.random.split(self._key)
-        self._state = self._step(self._state, np.asarray(actions, np.float32), jax.random.split(key, self._worlds))
-        obs, never = np.asarray(self._observe(self._state)), np.zeros(self._worlds, bool)
+        self._state = self._step(self._state, np.asarray(actions, np.float32), jax.random.split(key, self._num_envs))
+        obs, never = np.asarray(self._observe(self._state)), np.zeros(self._num_envs, bool)
         return HostStep(obs, obs, never, never)
 
     def render(self, world: int = 0, size: int = 400) -> np.ndarray:
@@ -142,8 +146,8 @@ def _specification(spec: EnvSpec) -> tuple[str, bool]:
 
 def _first(env: HostEnvironment) -> tuple[str, bool]:
     _fits(env, "the first observation", _obs(env, "reset", env.reset(SEED)))
-    _step(env, np.zeros((env.worlds, env.spec.action_size), np.float32), 1)
-    return f"observations are float32 [{env.worlds}, {env.spec.obs_size}], the action 0 is taken", True
+    _step(env, np.zeros((env.num_envs, env.spec.action_size), np.float32), 1)
+    return f"observations are float32 [{env.num_envs}, {env.spec.obs_size}], the action 0 is taken", True
 
 
 def _random(env: HostEnvironment, steps: int) -> tuple[str, advice.Walk]:
@@ -155,15 +159,15 @@ def _random(env: HostEnvironment, steps: int) -> tuple[str, advice.Walk]:
             obs = _obs(env, "reset", env.reset(step // env.spec.horizon)).copy()
             _fits(env, "the first observation", obs)
             starts.append(obs)
-        actions = random.uniform(-1, 1, (env.worlds, env.spec.action_size)).astype(np.float32)
+        actions = random.uniform(-1, 1, (env.num_envs, env.spec.action_size)).astype(np.float32)
         began = time.perf_counter()
         result = _step(env, actions, step % env.spec.horizon + 1)
         seconds += time.perf_counter() - began
         rows.append((obs, result.next_obs.copy(), result.terminated.copy(), result.truncated.copy()))
         obs = result.obs.copy()
     before, after, terminated, truncated = (np.stack(column) for column in zip(*rows, strict=True))
-    walk = advice.Walk(np.concatenate(starts), before, after, terminated, truncated, env.worlds * steps / seconds)
-    return f"{steps * env.worlds} steps, all numbers finite", walk
+    walk = advice.Walk(np.concatenate(starts), before, after, terminated, truncated, env.num_envs * steps / seconds)
+    return f"{steps * env.num_envs} steps, all numbers finite", walk
 
 
 def _extremes(env: HostEnvironment) -> tuple[str, bool]:
@@ -172,14 +176,14 @@ def _extremes(env: HostEnvironment) -> tuple[str, bool]:
     for direction in (np.ones(env.spec.action_size), -np.ones(env.spec.action_size), signs):
         env.reset(SEED)
         for step in range(steps):
-            _step(env, np.tile(direction, (env.worlds, 1)).astype(np.float32), step + 1)
+            _step(env, np.tile(direction, (env.num_envs, 1)).astype(np.float32), step + 1)
     return f"{steps} steps each with all actions at 1, at -1, and some at each: all numbers finite", True
 
 
 def _seeds(env: HostEnvironment) -> tuple[str, bool]:
     """Two equal episodes from one seed; another seed may start elsewhere."""
     steps = min(env.spec.horizon, LONG)
-    actions = np.random.default_rng(2).uniform(-1, 1, (steps, env.worlds, env.spec.action_size)).astype(np.float32)
+    actions = np.random.default_rng(2).uniform(-1, 1, (steps, env.num_envs, env.spec.action_size)).astype(np.float32)
     one, two = _episode(env, actions), _episode(env, actions)
     for step, (a, b) in enumerate(zip(one, two, strict=True)):
         if not np.array_equal(a, b, equal_nan=True):
@@ -218,8 +222,8 @@ def _step(env: HostEnvironment, actions: np.ndarray, step: int) -> HostStep:
         _fits(env, f"{name} of step {step}", _obs(env, "step", getattr(result, name)))
     for name in ("terminated", "truncated"):
         flags = getattr(result, name)
-        if not isinstance(flags, np.ndarray) or flags.dtype != bool or flags.shape != (env.worlds,):
-            raise Broken(f"{name} of step {step} is {flags!r}; it must be an array of {env.worlds} bools")
+        if not isinstance(flags, np.ndarray) or flags.dtype != bool or flags.shape != (env.num_envs,):
+            raise Broken(f"{name} of step {step} is {flags!r}; it must be an array of {env.num_envs} bools")
     same = (result.obs == result.next_obs).all(1) | result.terminated | result.truncated
     if not same.all():
         raise Broken(f"step {step}: world {np.argmin(same)} did not end, but its obs and next_obs differ")
@@ -227,7 +231,7 @@ def _step(env: HostEnvironment, actions: np.ndarray, step: int) -> HostStep:
 
 
 def _obs(env: HostEnvironment, verb: str, value: Any) -> np.ndarray:
-    expected = (env.worlds, env.spec.obs_size)
+    expected = (env.num_envs, env.spec.obs_size)
     if not isinstance(value, np.ndarray) or value.shape != expected or value.dtype != np.float32:
         given = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
         raise Broken(f"the observations of {verb} are {given}; they must be float32 {expected}")

@@ -131,10 +131,10 @@ def _scales(spec: EnvSpec, walk: Walk) -> list[str]:
 
 def _endings(spec: EnvSpec, walk: Walk) -> list[str]:
     """Episodes that end by themselves after a few steps, or that a time limit of the environment's own cuts off."""
-    together = np.arange(len(walk.obs)) % spec.horizon == spec.horizon - 1  # where all worlds are reset
+    num_envs = np.arange(len(walk.obs)) % spec.horizon == spec.horizon - 1  # where all worlds are reset
     ended, cut = [], []
     for terminated, truncated in zip(walk.terminated.T, walk.truncated.T, strict=True):
-        ends = [-1, *np.flatnonzero(terminated | truncated | together).tolist()]
+        ends = [-1, *np.flatnonzero(terminated | truncated | num_envs).tolist()]
         for first, last in pairwise(ends):
             if terminated[last]:
                 ended.append(last - first)

@@ -16,7 +16,7 @@ from susd.runs.folder import describe_machine
 from susd.runs.progress import short
 from susd.tools import bench
 from susd.training.resources import available_memory, state_bytes, use_compilation_cache
-from susd.training.trainer import Program
+from susd.training.trainer import Trainer
 
 OPTIONAL = {"numba": "fast", "tensorboardX": "tensorboard", "wandb": "wandb"}  # package -> the extra that installs it
 _FAST_BF16 = ("avx512_bf16", "amx_bf16", "amx_tile")
@@ -24,7 +24,7 @@ _FAST_BF16 = ("avx512_bf16", "amx_bf16", "amx_tile")
 
 def examine(config: Config) -> dict[str, Any]:
     """Everything about this machine that matters to a run of this config; takes some seconds."""
-    program = Program.build(config)
+    trainer = Trainer.build(config)
     use_compilation_cache()
     cache = Path(str(jax.config.jax_compilation_cache_dir))  # type: ignore[attr-defined]
     meta = describe_machine(config.to_json(), "")
@@ -34,9 +34,9 @@ def examine(config: Config) -> dict[str, Any]:
         "usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_total_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "memory_available_bytes": available_memory(),
-        "replay_transitions": program.capacity,
-        "replay_bytes": program.replay_bytes(),
-        "state_bytes": state_bytes(program),
+        "replay_transitions": trainer.capacity,
+        "replay_bytes": trainer.replay_bytes(),
+        "state_bytes": state_bytes(trainer),
         "bf16_cpu_flags": [flag for flag in _FAST_BF16 if flag in cpu_flags()],
         "cache_folder": str(cache),
         "cache_writable": writable(cache),
@@ -56,7 +56,7 @@ def _probe(config: Config) -> dict[str, Any]:
     times = bench.measure({kind: bench.matmul(kind, size) for kind in ("float32", "bfloat16")}, 1.0)
     ratios = [slow / fast for slow, fast in zip(times["float32"], times["bfloat16"], strict=True)]
     return {
-        "probe_worlds": env["worlds"],
+        "probe_num_envs": env["num_envs"],
         "env_steps_per_second": env["env_steps_per_second"],
         "matmul_float32_flops_per_second": 2 * size**3 / statistics.median(times["float32"]),
         "matmul_bfloat16_flops_per_second": 2 * size**3 / statistics.median(times["bfloat16"]),
@@ -70,7 +70,7 @@ def problems(result: dict[str, Any]) -> list[str]:
     need, have = result["state_bytes"], result["memory_available_bytes"]
     if result["device"]["platform"] == "cpu" and need > 0.9 * have:
         found.append(
-            f"This run needs {_size(need)} of memory but {_size(have)} are available: lower --replay, --seeds or the "
+            f"This run needs {_size(need)} of memory but {_size(have)} are available: lower --buffer-size, --seeds or the "
             "network sizes."
         )
     if not result["cache_writable"]:
@@ -128,7 +128,7 @@ def mujoco_picture() -> str:
     from susd.envs.mujoco.camera import Camera
 
     try:
-        Camera("worlds", model_of("ant.xml"), 16)
+        Camera("environments", model_of("ant.xml"), 16)
     except UserError as error:
         return str(error)
     return ""
@@ -162,7 +162,7 @@ def table(result: dict[str, Any]) -> str:
         "ffmpeg": result["ffmpeg"] or "not found",
         "MuJoCo": f"{result['mujoco']}, {'cannot draw here' if result['mujoco_picture'] else 'draws'}",
         "optional packages": "; ".join(packages),
-        "environment": f"{short(result['env_steps_per_second'])} steps/s with {result['probe_worlds']} worlds",
+        "environment": f"{short(result['env_steps_per_second'])} steps/s with {result['probe_num_envs']} worlds",
         "matmul, float32": f"{short(result['matmul_float32_flops_per_second'])}FLOP/s",
         "matmul, bfloat16": f"{result['bf16_speedup']:.2f} times float32's rate ({bf16})",
     }

@@ -16,7 +16,7 @@ from susd.envs.gunner import LIMIT, STARTS, Gunner
 from susd.envs.multi_particle import MultiParticle
 from susd.errors import UserError
 from susd.tasks import make_task
-from susd.tasks.base import DECISION, Task
+from susd.tasks.base import SKILL_STEPS, Task
 from susd.tasks.multi_particle import REDRAW, FoodPoison, Sequential
 
 TOLERANCE = 1e-5  # on observations and continuous state, over a whole episode
@@ -73,12 +73,12 @@ def replay(path: str | Path, as_name: str | None = None) -> dict[str, Any]:
     if isinstance(task, (Sequential, FoodPoison)):
         task = replace(task, agents=tuple(data["agents"].astype(int).tolist()))
     starts = [_start(kind.world, seed) for seed in data["reset_seed"].tolist()]
-    worlds = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
+    num_envs = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
     actions = data["action"]
     if isinstance(kind.world, MultiParticle) and kind.world.actions == "five":
         actions = 2.0 * actions - 1.0  # the five slots of an agent are recorded in [0, 1]
     coins = data.get("indicator", np.zeros((*data["obs"].shape[:2], 1)))
-    ours = _rollout(kind.world, task, worlds, jnp.asarray(actions, jnp.float32), jnp.asarray(coins, jnp.float32))
+    ours = _rollout(kind.world, task, num_envs, jnp.asarray(actions, jnp.float32), jnp.asarray(coins, jnp.float32))
     return {"name": name, "steps": int(data["reward"].size), **_compare(kind, data, jax.tree.map(np.asarray, ours))}
 
 
@@ -167,13 +167,13 @@ def _compare(kind: Kind, data: dict[str, np.ndarray], ours: dict[str, np.ndarray
         paid.append((ours["reward_vec"], data["reward_vec"]))
     flags += [(ours[k], data[k]) for k in ("target", "progress", "charge", "indicator") if k in ours]
     if kind.task is not None:
-        decisions = length // DECISION
-        seen = np.concatenate([ours["obs"], ours["extra"]], axis=-1)[:, : decisions * DECISION + 1 : DECISION]
+        decisions = length // SKILL_STEPS
+        seen = np.concatenate([ours["obs"], ours["extra"]], axis=-1)[:, : decisions * SKILL_STEPS + 1 : SKILL_STEPS]
         recorded = data["hl_obs"]
         near.append((seen, np.concatenate([recorded[..., order], recorded[..., len(order) :]], axis=-1)))
-        blocks = ours["reward"][:, : decisions * DECISION].reshape(episodes, decisions, DECISION)
+        blocks = ours["reward"][:, : decisions * SKILL_STEPS].reshape(episodes, decisions, SKILL_STEPS)
         paid.append((blocks.mean(axis=-1), data["hl_reward"]))
-        flags.append((done[:, DECISION - 1 :: DECISION], data["hl_done"]))
+        flags.append((done[:, SKILL_STEPS - 1 :: SKILL_STEPS], data["hl_done"]))
     return {
         "max_obs_error": float(max(np.max(np.abs(a - b)) for a, b in near)),
         "reward_mismatches": int(sum(np.sum(~np.isclose(a, b, rtol=ROUNDING, atol=ROUNDING)) for a, b in paid)),
@@ -200,7 +200,7 @@ def _replay_kitchen(path: Path) -> dict[str, Any]:
     }
     data = _fit(path, stored, shapes, {})
     qpos, qvel, warm = (data[key][:, 0] for key in ("qpos", "qvel", "warm"))
-    env = Kitchen(worlds=len(data["action"]))
+    env = Kitchen(num_envs=len(data["action"]))
     held, before = data["obs_raw"][:, 0, GRIP : GRIP + 3], data["flags"][:, 0, 1:] > 0
     env.restore(qpos, qvel, warm, data["grip"][:, 0, 0], data["fixture_pos"], held=held, flags=before)
     states, flags = [], []
@@ -265,7 +265,7 @@ def _fit(
             if isinstance(axis, str):
                 sizes.setdefault(axis, found)
         if "T" in sizes:
-            sizes |= {"T+1": sizes["T"] + 1, "H": sizes["T"] // DECISION, "H+1": sizes["T"] // DECISION + 1}
+            sizes |= {"T+1": sizes["T"] + 1, "H": sizes["T"] // SKILL_STEPS, "H+1": sizes["T"] // SKILL_STEPS + 1}
         expected = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in axes)
         if value.ndim == len(axes) - 1 and axes[0] == "E":
             raise UserError(

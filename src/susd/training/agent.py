@@ -19,14 +19,14 @@ from susd.factors import Factorization
 from susd.learner import LearnerState
 from susd.runs import checkpoint
 from susd.runs.folder import RunFolder
-from susd.training.trainer import Program
+from susd.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
 class Agent:
     """One trained seed: acts, encodes states and draws skills."""
 
-    program: Program
+    trainer: Trainer
     learner: LearnerState
     seed: int
     epoch: int
@@ -34,17 +34,17 @@ class Agent:
     @property
     def factorization(self) -> Factorization:
         """The factors of its observations."""
-        return self.program.env.spec.factorization
+        return self.trainer.env.spec.factorization
 
     def sample_skill(self, seed: int = 0, count: int | None = None) -> np.ndarray:
         """A skill from the prior, [N * D], or `count` of them, [count, N * D]."""
-        skills = np.asarray(self.program.learner.method.skills.sample(jax.random.key(seed), count or 1))
+        skills = np.asarray(self.trainer.learner.method.skills.sample(jax.random.key(seed), count or 1))
         return skills if count else skills[0]
 
     def act(self, obs: Any, skill: Any, seed: int | None = None) -> np.ndarray:
         """The mean action in [-1, 1], or with a seed a sampled one; for one observation [S] or a batch [B, S]."""
-        obs = self._sized(obs, "observation", self.program.env.spec.obs_size)
-        skill = self._sized(skill, "skill", self.program.learner.method.skills.size)
+        obs = self._sized(obs, "observation", self.trainer.env.spec.obs_size)
+        skill = self._sized(skill, "skill", self.trainer.learner.method.skills.size)
         batched = jnp.broadcast_to(skill, (*obs.shape[:-1], skill.shape[-1]))
         inputs = jnp.atleast_2d(obs), jnp.atleast_2d(batched), jax.random.key(seed or 0)
         action = self._act(self.learner.sac.actor, *inputs, seed is not None)
@@ -52,8 +52,8 @@ class Agent:
 
     def encode(self, obs: Any) -> np.ndarray:
         """phi(s): [S] to [N * D], or [B, S] to [B, N * D]."""
-        obs = self._sized(obs, "observation", self.program.env.spec.obs_size)
-        code = self.program.learner.method.encode(self.learner.params, jnp.atleast_2d(obs))
+        obs = self._sized(obs, "observation", self.trainer.env.spec.obs_size)
+        code = self.trainer.learner.method.encode(self.learner.params, jnp.atleast_2d(obs))
         return np.asarray(code).reshape(*obs.shape[:-1], -1)
 
     def _sized(self, value: Any, name: str, size: int) -> jax.Array:
@@ -64,21 +64,21 @@ class Agent:
 
     @cached_property
     def _act(self) -> Any:
-        return jax.jit(lambda actor, o, z, k, sampled: self.program.policy(actor, sampled)(o, z, k), static_argnums=4)
+        return jax.jit(lambda actor, o, z, k, sampled: self.trainer.policy(actor, sampled)(o, z, k), static_argnums=4)
 
 
 def load_all(run: str | Path, environment: Environment | HostEnvironment | None = None) -> list[Agent]:
     """All seeds of a run, from its last good checkpoint."""
     folder = RunFolder.open(Path(run))
-    program = Program.build(Config.from_json(folder.config), environment)
+    trainer = Trainer.build(Config.from_json(folder.config), environment)
     state, meta, _ = checkpoint.restore_latest(
         folder.checkpoints,
-        jax.eval_shape(program.start),
+        jax.eval_shape(trainer.start),
         on_skip=lambda text: print(f"skipped: {text}", file=sys.stderr),
     )
     return [
-        Agent(program, jax.tree.map(lambda x, i=i: x[i], state.learner), program.config.seed + i, int(meta["epoch"]))
-        for i in range(program.config.seeds)
+        Agent(trainer, jax.tree.map(lambda x, i=i: x[i], state.learner), trainer.config.seed + i, int(meta["epoch"]))
+        for i in range(trainer.config.seeds)
     ]
 
 

@@ -25,11 +25,11 @@ from susd.skills import SkillSpace
 def build_env(config: Config) -> Environment | HostEnvironment:
     """The environment with its factorization; a host one has a world for each episode of an epoch."""
     options = dict(config.env_options)
-    if "worlds" in options:
-        raise UserError(f"the option 'worlds' of a run is --episodes, one for each; it cannot be {options['worlds']!r}")
+    if "num_envs" in options:
+        raise UserError(f"the option 'num_envs' of a run is --episodes, one for each; it cannot be {options['num_envs']!r}")
     if config.factors:
         options["factors"] = int(config.factors) if config.factors.isdecimal() else config.factors
-    return make(config.env, worlds=config.episodes, **options)
+    return make(config.env, num_envs=config.episodes, **options)
 
 
 def build_method(config: Config, spec: EnvSpec) -> Method:

@@ -10,12 +10,12 @@ import jax
 
 from susd.errors import UserError
 from susd.replay import row_numbers
-from susd.training.trainer import Program
+from susd.training.trainer import Trainer
 
 
-def state_bytes(program: Program) -> int:
+def state_bytes(trainer: Trainer) -> int:
     """Memory of the whole training state, replay included, found without allocating it."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(program.start)))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(trainer.start)))
 
 
 def available_memory() -> int:
@@ -27,31 +27,31 @@ def available_memory() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def update_bytes(program: Program) -> int:
+def update_bytes(trainer: Trainer) -> int:
     """What the gradient steps of an epoch need at the very least: a batch through actor and critics, and a key for each."""
-    config, spec = program.config, program.env.spec
-    row = row_numbers(spec.obs_size, spec.action_size, program.learner.method.skills.size)
+    config, spec = trainer.config, trainer.env.spec
+    row = row_numbers(spec.obs_size, spec.action_size, trainer.learner.method.skills.size)
     return config.seeds * (4 * config.batch_size * (row + 3 * config.layers * config.hidden) + 8 * config.gradient_steps)
 
 
-def check_resources(program: Program, place: Path) -> None:
+def check_resources(trainer: Trainer, place: Path) -> None:
     """Refuse a run that cannot fit into memory or on the disk, before anything is compiled."""
-    config, need, have = program.config, state_bytes(program) + update_bytes(program), available_memory()
+    config, need, have = trainer.config, state_bytes(trainer) + update_bytes(trainer), available_memory()
     gib = 2**30
     if jax.default_backend() == "cpu" and need > 0.9 * have:
         raise UserError(
-            f"this run needs {need / gib:.1f} GiB of memory (the replay of {program.capacity} transitions x "
-            f"{config.seeds} seeds takes {program.replay_bytes() / gib:.1f}), but only {have / gib:.1f} GiB are "
-            "available; lower --replay, --seeds, --batch-size, --gradient-steps or the network sizes"
+            f"this run needs {need / gib:.1f} GiB of memory (the replay of {trainer.capacity} transitions x "
+            f"{config.seeds} seeds takes {trainer.replay_bytes() / gib:.1f}), but only {have / gib:.1f} GiB are "
+            "available; lower --buffer-size, --seeds, --batch-size, --gradient-steps or the network sizes"
         )
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
-    files = (config.keep + 1) * state_bytes(program)
+    files = (config.keep_checkpoints + 1) * state_bytes(trainer)
     if files > free:
         raise UserError(
             f"the checkpoints of this run may take {files / gib:.2f} GiB, but only {free / gib:.2f} GiB are free at "
-            f"{place.resolve()}; choose another --run folder, or lower --replay or --keep"
+            f"{place.resolve()}; choose another --run folder, or lower --buffer-size or --keep-checkpoints"
         )
 
 

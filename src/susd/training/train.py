@@ -26,7 +26,7 @@ from susd.runs import checkpoint
 from susd.runs.folder import RunFolder, Sink, check_place, check_sinks, config_hash, open_sinks, write_json
 from susd.runs.progress import Progress
 from susd.training.resources import check_resources, use_compilation_cache
-from susd.training.trainer import Program, TrainState
+from susd.training.trainer import Trainer, TrainState
 
 
 class NonFiniteError(RuntimeError):
@@ -65,18 +65,18 @@ def train(
         config = env if isinstance(env, Config) else configure(env, **options)
         place = Path(run) if run else free_folder(config)
         check_place(place)
-    program = Program.build(config, environment)
+    trainer = Trainer.build(config, environment)
     try:
-        check_resources(program, place)
-        program.rehearse()
+        check_resources(trainer, place)
+        trainer.check_env()
         use_compilation_cache()
         if not resume:
             folder = RunFolder.create(place, config.to_json(), shlex.join(sys.argv))
         with folder.lock(), _stop_signals() as stop:
-            _loop(program, folder, resume, quiet, tensorboard, wandb, stop)
+            _loop(trainer, folder, resume, quiet, tensorboard, wandb, stop)
     finally:
         if environment is None:  # one of the caller's is left as it is
-            close(program.env)
+            close(trainer.env)
     return folder.path
 
 
@@ -91,7 +91,7 @@ def resumed_config(folder: RunFolder, env: str | Config | None, options: dict[st
         if "env_options" in given:  # those that are not given stay as they are
             given["env_options"] = {**known["env_options"], **given["env_options"]}
     for name, value in given.items():
-        if name not in ("epochs", "keep", "checkpoint_every", "eval_every") and known.get(name) != value:
+        if name not in ("epochs", "keep_checkpoints", "checkpoint_every", "eval_every") and known.get(name) != value:
             raise UserError(
                 f"{folder.path} was started with {name} = {known.get(name)!r}; it cannot be resumed with {value!r}"
             )
@@ -99,13 +99,13 @@ def resumed_config(folder: RunFolder, env: str | Config | None, options: dict[st
 
 
 def _loop(
-    program: Program, folder: RunFolder, resume: bool, quiet: bool, tensorboard: bool, wandb: bool, stop: list[str]
+    trainer: Trainer, folder: RunFolder, resume: bool, quiet: bool, tensorboard: bool, wandb: bool, stop: list[str]
 ) -> None:
-    config = program.config
+    config = trainer.config
     if not quiet:
-        _say(f"{_describe(program)}\nrun folder {folder.path}; compiling ..")
+        _say(f"{_describe(trainer)}\nrun folder {folder.path}; compiling ..")
     began = time.perf_counter()
-    state, done, train_seconds = _begin(program, folder, resume)
+    state, done, train_seconds = _begin(trainer, folder, resume)
     compile_seconds = 0.0 if done else time.perf_counter() - began
     if done > config.epochs:
         raise UserError(f"--epochs is {config.epochs}, but {folder.path} has {done} epochs behind it already")
@@ -115,12 +115,12 @@ def _loop(
     if done == config.epochs:
         _say(f"{folder.path} is finished: {done} of {config.epochs} epochs")
         return
-    probe = build_probe(program)
-    compile_seconds += _compile(program, state, probe)
+    probe = build_probe(trainer)
+    compile_seconds += _compile(trainer, state, probe)
     if not quiet:
         _say(f"ready after {time.perf_counter() - began:.1f} s, of which compiling {compile_seconds:.1f} s")
 
-    rates, coverage = _Rates(program), math.nan
+    rates, coverage = _Rates(trainer), math.nan
 
     def save(epoch: int) -> None:
         bad = _first_non_finite(state.learner)
@@ -133,7 +133,7 @@ def _loop(
             epoch,
             state,
             {"epoch": epoch, "train_seconds": train_seconds, "compile_seconds": compile_seconds},
-            config.keep,
+            config.keep_checkpoints,
             config=identity(config),
             rows={".replay.data": (1, filled)},
         )
@@ -150,12 +150,12 @@ def _loop(
     with Progress(config.epochs, done, quiet) as progress, _sinks(folder.path, tensorboard, wandb) as sinks:
         for epoch in range(done, config.epochs):
             started = time.perf_counter()
-            state, info = program.run_epoch(state, epoch)
+            state, info = trainer.run_epoch(state, epoch)
             values = {name: np.asarray(value) for name, value in info.items()}
             seconds = time.perf_counter() - started
             train_seconds += seconds
             finished = epoch + 1
-            learned = epoch >= program.warmup_epochs
+            learned = epoch >= trainer.warmup_epochs
             in_env = float(values["env_seconds"][0]) if "env_seconds" in values else None
             if not learned:
                 values = {name: value for name, value in values.items() if name == "env_seconds"}
@@ -170,8 +170,8 @@ def _loop(
                 {
                     "epoch": finished,
                     "seed": config.seed + index,
-                    "env_steps": finished * program.chunk,
-                    "gradient_steps": max(0, finished - program.warmup_epochs) * config.gradient_steps,
+                    "env_steps": finished * trainer.chunk,
+                    "gradient_steps": max(0, finished - trainer.warmup_epochs) * config.gradient_steps,
                     "seconds": seconds,
                     **{name: float(value[index]) for name, value in values.items()},
                 }
@@ -186,13 +186,13 @@ def _loop(
                 save(finished)
 
 
-def _begin(program: Program, folder: RunFolder, resume: bool) -> tuple[TrainState, int, float]:
+def _begin(trainer: Trainer, folder: RunFolder, resume: bool) -> tuple[TrainState, int, float]:
     """State, epochs done and seconds trained: those of the last good checkpoint, or of a run that has none yet."""
     if not resume or not checkpoint.checkpoints(folder.checkpoints):
-        return jax.block_until_ready(program.start()), 0, 0.0
-    like = jax.eval_shape(program.start)
+        return jax.block_until_ready(trainer.start()), 0, 0.0
+    like = jax.eval_shape(trainer.start)
     state, meta, _ = checkpoint.restore_latest(
-        folder.checkpoints, like, identity(program.config), lambda text: _say(f"skipped: {text}")
+        folder.checkpoints, like, identity(trainer.config), lambda text: _say(f"skipped: {text}")
     )
     return state, int(meta["epoch"]), float(meta["train_seconds"])
 
@@ -211,8 +211,8 @@ def _sinks(folder: Path, tensorboard: bool, wandb: bool) -> Iterator[list[Sink]]
 class _Rates:
     """Steps per second over the last epochs, for the progress bar."""
 
-    def __init__(self, program: Program) -> None:
-        self._seeds, self._chunk, self._steps = program.config.seeds, program.chunk, program.config.gradient_steps
+    def __init__(self, trainer: Trainer) -> None:
+        self._seeds, self._chunk, self._steps = trainer.config.seeds, trainer.chunk, trainer.config.gradient_steps
         self._seconds: list[tuple[float, float]] = []  # of an epoch, and of its host environment
 
     def fields(self, seconds: float, in_env: float | None, learned: bool, coverage: float) -> dict[str, float | str]:
@@ -233,7 +233,9 @@ class _Rates:
 def identity(config: Config) -> str:
     """The hash of everything in a config that decides what is learned; how long and how often to save does not."""
     changes = config.changes().items()
-    return config_hash({k: v for k, v in changes if k not in ("epochs", "keep", "checkpoint_every", "eval_every")})
+    return config_hash(
+        {k: v for k, v in changes if k not in ("epochs", "keep_checkpoints", "checkpoint_every", "eval_every")}
+    )
 
 
 def free_folder(config: Config) -> Path:
@@ -244,10 +246,10 @@ def free_folder(config: Config) -> Path:
     return next(path for path in candidates if not path.exists())
 
 
-def _compile(program: Program, state: TrainState, probe: Any) -> float:
+def _compile(trainer: Trainer, state: TrainState, probe: Any) -> float:
     """Compile ahead of the loop, so that its time is known and the first epoch is like all others."""
     started = time.perf_counter()
-    program.compile()
+    trainer.compile()
     if probe:
         jax.block_until_ready(probe(state, 0))
     return time.perf_counter() - started
@@ -301,14 +303,14 @@ def _non_finite(name: str, epoch: int, folder: RunFolder, state: TrainState) -> 
     return f"{name} became non-finite in epoch {epoch}; training stopped, {good}. {advice}."
 
 
-def _describe(program: Program) -> str:
-    config, spec = program.config, program.env.spec
+def _describe(trainer: Trainer) -> str:
+    config, spec = trainer.config, trainer.env.spec
     factors = ", ".join(f"{n} {s}" for n, s in zip(spec.factorization.names, spec.factorization.sizes, strict=True))
     seeds = f"seeds {config.seed} to {config.seed + config.seeds - 1}" if config.seeds > 1 else f"seed {config.seed}"
     return (
         f"{config.method} on {spec.name}, preset {config.preset}, {seeds}\n"
         f"{spec.obs_size} observations ({factors}), {spec.action_size} actions\n"
-        f"{config.epochs} epochs of {program.chunk} steps and {config.gradient_steps} gradient steps"
+        f"{config.epochs} epochs of {trainer.chunk} steps and {config.gradient_steps} gradient steps"
     )
 
 

@@ -17,7 +17,7 @@ from susd import replay
 from susd.collect import Policy, episodes, host_episodes
 from susd.config import Config
 from susd.envs.base import Environment, HostEnvironment, missing_members
-from susd.errors import UserError, told
+from susd.errors import UserError, format_exception
 from susd.learner import Learner, LearnerState
 from susd.methods.base import Info
 from susd.networks import Actor
@@ -39,7 +39,7 @@ class TrainState(eqx.Module):
 
 
 @dataclass(frozen=True)
-class Program:
+class Trainer:
     """Environment, learner and sizes; its methods are pure and compiled once."""
 
     config: Config
@@ -47,7 +47,7 @@ class Program:
     learner: Learner
 
     @classmethod
-    def build(cls, config: Config, env: Environment | HostEnvironment | None = None) -> Program:
+    def build(cls, config: Config, env: Environment | HostEnvironment | None = None) -> Trainer:
         """From a config; `env` replaces the configured environment by an object of the caller's."""
         env = env or build_env(config)
         if not isinstance(env, (Environment, HostEnvironment)):
@@ -55,16 +55,16 @@ class Program:
         if isinstance(env, HostEnvironment):
             if config.seeds > 1:
                 raise UserError(f"--seeds is {config.seeds}, but {env.spec.name} runs outside JAX; start one run per seed")
-            if env.worlds != config.episodes:
-                raise UserError(f"--episodes is {config.episodes}, but the environment has {env.worlds} worlds")
-        program = cls(config, env, build_learner(config, env.spec))
-        if config.replay < program.chunk:
+            if env.num_envs != config.episodes:
+                raise UserError(f"--episodes is {config.episodes}, but the environment has {env.num_envs} worlds")
+        trainer = cls(config, env, build_learner(config, env.spec))
+        if config.buffer_size < trainer.chunk:
             raise UserError(
-                f"--replay is {config.replay}; it must hold at least one epoch, {program.chunk} transitions here"
+                f"--buffer-size is {config.buffer_size}; it must hold at least one epoch, {trainer.chunk} transitions here"
             )
-        if config.warmup > program.capacity:
-            raise UserError(f"--warmup is {config.warmup}, more than the replay's {program.capacity} transitions")
-        return program
+        if config.warmup > trainer.capacity:
+            raise UserError(f"--warmup is {config.warmup}, more than the replay's {trainer.capacity} transitions")
+        return trainer
 
     @property
     def horizon(self) -> int:
@@ -79,7 +79,7 @@ class Program:
     @property
     def capacity(self) -> int:
         """The replay's size: the configured one, rounded down to whole epochs."""
-        return self.config.replay // self.chunk * self.chunk
+        return self.config.buffer_size // self.chunk * self.chunk
 
     @property
     def warmup_epochs(self) -> int:
@@ -150,18 +150,18 @@ class Program:
         jitted = jax.jit(self._over_seeds(self.epoch, (0, None)), donate_argnums=0)
         return jitted.lower(jax.eval_shape(self.start), jax.ShapeDtypeStruct((), jnp.int32)).compile()
 
-    def rehearse(self) -> None:
+    def check_env(self) -> None:
         """Look at first observations, so that a broken environment is told before anything is compiled."""
         spec, expected = self.env.spec, [self.env.spec.obs_size]
         try:
             if isinstance(self.env, HostEnvironment):
-                found, expected = np.asarray(self.env.reset(0)), [self.env.worlds, *expected]
+                found, expected = np.asarray(self.env.reset(0)), [self.env.num_envs, *expected]
             else:
                 found = jax.eval_shape(partial(_after_one_step, self.env))
         except UserError:
             raise
         except Exception as error:
-            raise UserError(f"{spec.name} failed before the first step: {told(error)}") from error
+            raise UserError(f"{spec.name} failed before the first step: {format_exception(error)}") from error
         if list(found.shape) != expected or not jnp.issubdtype(found.dtype, jnp.floating):
             given = f"{found.dtype} {list(found.shape)}"
             raise UserError(f"the observations of {spec.name} are {given}; by its spec they must be float32 {expected}")

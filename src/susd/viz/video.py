@@ -52,8 +52,8 @@ def functional_frames(env: Environment, states: Any, size: int = 240) -> np.ndar
     import jax
 
     states = jax.tree.map(np.asarray, states)
-    steps, worlds = jax.tree.leaves(states)[0].shape[:2]
-    at = [[jax.tree.map(lambda x, t=t, w=w: x[t, w], states) for w in range(worlds)] for t in range(steps)]
+    steps, num_envs = jax.tree.leaves(states)[0].shape[:2]
+    at = [[jax.tree.map(lambda x, t=t, w=w: x[t, w], states) for w in range(num_envs)] for t in range(steps)]
     return np.array([[env.render(state, size) for state in row] for row in at])
 
 
@@ -61,12 +61,12 @@ def host_frames(
     env: HostEnvironment, policy: Policy, skills: np.ndarray, steps: int, key: jax.Array, size: int = 240
 ) -> np.ndarray:
     """Pictures [T + 1, W, size, size, 3] of the skills, each in a world of its own; as many as there are worlds."""
-    from susd.collect import host_rollout, turn_of
+    from susd.collect import batch_seed, host_rollout
 
-    shown = min(len(skills), env.worlds)
+    shown = min(len(skills), env.num_envs)
     frames: list[list[np.ndarray]] = []
-    seed, k_run = turn_of(key, 0)
-    rows = np.arange(env.worlds) % len(skills)
+    seed, k_run = batch_seed(key, 0)
+    rows = np.arange(env.num_envs) % len(skills)
 
     def look() -> None:
         frames.append([env.render(world, size) for world in range(shown)])
@@ -89,9 +89,9 @@ def skill_video(path: Path, frames: np.ndarray, titles: Sequence[str], fps: floa
 
 def skill_titles(names: Sequence[str], skills: np.ndarray, discrete: bool = False) -> list[str]:
     """Captions for skills [W, parts, dim]: direction or choice of each named part where that fits, else a number."""
-    worlds, parts, dim = skills.shape
+    num_envs, parts, dim = skills.shape
     if (dim != 2 and not discrete) or parts > 4:
-        return [f"skill {world + 1}" for world in range(worlds)]
+        return [f"skill {world + 1}" for world in range(num_envs)]
     labels = names if len(names) == parts else ["z"] if parts == 1 else [f"z{part + 1}" for part in range(parts)]
     if discrete:
         choices = skills.argmax(axis=-1) + 1

@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 
 from susd.envs.base import EnvSpec, HostStep, Plane
 from susd.envs.gymnasium.processes import Processes
-from susd.envs.gymnasium.source import Source, aside, is_gymnasium, spec_of
+from susd.envs.gymnasium.source import Source, is_gymnasium, spec_of, stdout_to_stderr
 from susd.envs.gymnasium.spaces import Actions, Observations
 from susd.envs.gymnasium.workers import Pool, Threads, cores
 from susd.envs.options import FactorOption, factorization, one_of, positive_number
@@ -30,13 +30,13 @@ class GymnasiumWorlds:
         self,
         source: Source,
         example: gymnasium.Env[Any, Any],
-        worlds: int = 8,
+        num_envs: int = 8,
         horizon: int | None = None,
         parallel: str = "threads",
         factors: FactorOption | None = None,
     ) -> None:
         self._source = source
-        self._worlds = positive_number("worlds", worlds)
+        self._num_envs = positive_number("num_envs", num_envs)
         self._parallel = one_of("parallel", parallel, ("threads", "processes", "none"))
         self._spec = _spec(source.name, example, horizon, factors)
         declared = Observations(example.observation_space, source.name)
@@ -50,9 +50,9 @@ class GymnasiumWorlds:
         return self._spec
 
     @property
-    def worlds(self) -> int:
+    def num_envs(self) -> int:
         """How many worlds there are."""
-        return self._worlds
+        return self._num_envs
 
     def reset(self, seed: int) -> np.ndarray:
         """Start all worlds anew, each as a function of the seed and its number alone; [W, S]."""
@@ -60,15 +60,15 @@ class GymnasiumWorlds:
 
     def step(self, actions: np.ndarray) -> HostStep:
         """Step all worlds by [W, A] in [-1, 1]; one that ends starts anew by itself."""
-        expected = (self._worlds, self._spec.action_size)
+        expected = (self._num_envs, self._spec.action_size)
         if actions.shape != expected:
             raise UserError(f"the actions have the shape {actions.shape}; {self._spec.name} needs {expected}")
         return HostStep(*self._of(self._reset_before(), "step", actions))
 
     def render(self, world: int = 0, size: int = 400) -> np.ndarray:
         """One world as it is now, fitted into a square picture."""
-        if not 0 <= world < self._worlds:
-            raise UserError(f"there is no world {world}; there are 0 to {self._worlds - 1}")
+        if not 0 <= world < self._num_envs:
+            raise UserError(f"there is no world {world}; there are 0 to {self._num_envs - 1}")
         frame = self._of(self._reset_before(), "render", world)
         if frame is None:
             raise UserError(f"{self._spec.name} cannot draw: it has no render_mode 'rgb_array' that gives a picture")
@@ -88,9 +88,9 @@ class GymnasiumWorlds:
     def _started(self) -> Pool:
         if self._pool is None:
             if self._parallel == "processes":
-                self._pool = Processes(self._source, self._worlds, cores())
+                self._pool = Processes(self._source, self._num_envs, cores())
             else:
-                self._pool = Threads(self._source, self._worlds, cores() if self._parallel == "threads" else 1)
+                self._pool = Threads(self._source, self._num_envs, cores() if self._parallel == "threads" else 1)
             self._finalizer = weakref.finalize(self, self._pool.close)  # also at the end of the program, however it ends
         return self._pool
 
@@ -102,7 +102,7 @@ class GymnasiumWorlds:
     def _of(self, pool: Pool, verb: str, argument: Any) -> Any:
         """What the worlds answer; after a failure, or Ctrl-C in the middle, none of them is left running."""
         try:
-            with aside():
+            with stdout_to_stderr():
                 return getattr(pool, verb)(argument)
         except BaseException:
             self.close()

@@ -16,13 +16,13 @@ from susd.errors import UserError
 ADAPTER = ("horizon", "parallel", "factors")  # options that are not the environment's own, where it is a Gymnasium one
 
 
-def make_own(name: str, worlds: int | None, options: dict[str, Any]) -> Environment | HostEnvironment:
+def make_own(name: str, num_envs: int | None, options: dict[str, Any]) -> Environment | HostEnvironment:
     """A Gymnasium environment as a batch of worlds, or the functional or host environment that the factory gives."""
-    source, ours = _source(name, worlds, options)
+    source, ours = _source(name, num_envs, options)
     thing = source.creator()()
     if isinstance(thing, gymnasium.Env):
-        if worlds is not None:
-            ours["worlds"] = worlds
+        if num_envs is not None:
+            ours["num_envs"] = num_envs
         try:
             return GymnasiumWorlds(source, thing, **ours)
         finally:
@@ -41,7 +41,7 @@ def make_own(name: str, worlds: int | None, options: dict[str, Any]) -> Environm
     return thing
 
 
-def _source(name: str, worlds: int | None, options: dict[str, Any]) -> tuple[Source, dict[str, Any]]:
+def _source(name: str, num_envs: int | None, options: dict[str, Any]) -> tuple[Source, dict[str, Any]]:
     """The options sorted into those of the environment and those of the adapter; the factory's own names come first."""
     if is_gymnasium(name):
         theirs, wild = set(options) - set(ADAPTER), True
@@ -52,10 +52,10 @@ def _source(name: str, worlds: int | None, options: dict[str, Any]) -> tuple[Sou
     arguments = {key: value for key, value in options.items() if key in theirs or (wild and key not in ADAPTER)}
     ours = {key: value for key, value in options.items() if key not in arguments or key == "horizon"}  # that is for both
     if unknown := [key for key in ours if key not in ADAPTER]:
-        allowed = sorted({*theirs, *ADAPTER} - {"worlds"})
+        allowed = sorted({*theirs, *ADAPTER} - {"num_envs"})
         raise UserError(f"{name} has no option {unknown[0]!r}; its options are: {', '.join(allowed)}")
-    if worlds is not None and not is_gymnasium(name) and "worlds" in theirs:
-        arguments["worlds"] = worlds
+    if num_envs is not None and not is_gymnasium(name) and "num_envs" in theirs:
+        arguments["num_envs"] = num_envs
     return Source(name, arguments), ours
 
 

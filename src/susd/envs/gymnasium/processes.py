@@ -27,9 +27,9 @@ PATIENCE = 2.0  # seconds that a worker has to end when it is asked to
 class Processes:
     """Chunks of worlds, each in a process that is told what to do over a pipe."""
 
-    def __init__(self, source: Source, worlds: int, processes: int) -> None:
+    def __init__(self, source: Source, num_envs: int, processes: int) -> None:
         context = multiprocessing.get_context("spawn")
-        self._parts, self._name = parts(worlds, processes), source.name
+        self._parts, self._name = parts(num_envs, processes), source.name
         self._pipes: list[Connection] = []
         self._workers: list[Any] = []
         try:
@@ -111,11 +111,11 @@ class Processes:
         how = f"with exit code {code}"
         if code is not None and code < 0:
             how = f"by the signal {signal.Signals(-code).name}" + (" (out of memory?)" * (-code == signal.SIGKILL))
-        worlds = f"the worlds {_named(self._parts[index])} of {self._name}"
-        return WorldError(f"the process {worker.pid} with {worlds} was ended {how}")
+        num_envs = f"the worlds {_named(self._parts[index])} of {self._name}"
+        return WorldError(f"the process {worker.pid} with {num_envs} was ended {how}")
 
 
-def serve(pipe: Connection, source: Source, worlds: range) -> None:
+def serve(pipe: Connection, source: Source, num_envs: range) -> None:
     """What a worker does: make its worlds, then answer until it is told to end or the other end is gone."""
     for number in STOPS:  # they reach the whole group; the run decides when to stop
         signal.signal(number, lambda *_: None)  # not SIG_IGN, which programs that a world starts would inherit
@@ -123,7 +123,7 @@ def serve(pipe: Connection, source: Source, worlds: range) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)  # see _without_stops
     sys.stdout = sys.stderr  # what worlds print does not mix with results
     try:
-        chunk = Chunk(source, worlds)
+        chunk = Chunk(source, num_envs)
     except UserError as error:
         with suppress(OSError):
             pipe.send(WorldError(str(error)))

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 import susd.envs.mujoco  # noqa: F401 (chooses how MuJoCo draws, before somebody's file imports it)
-from susd.errors import UserError, told
+from susd.errors import UserError, format_exception
 
 PREFIX = "gymnasium:"
 
@@ -41,12 +41,12 @@ class Source:
 
         def create() -> Any:
             try:
-                with aside():
+                with stdout_to_stderr():
                     return factory(**arguments)
             except UserError:
                 raise
             except (Exception, SystemExit) as error:
-                raise UserError(f"{self.name} cannot be made: {told(error)}") from error
+                raise UserError(f"{self.name} cannot be made: {format_exception(error)}") from error
 
         return create
 
@@ -78,10 +78,12 @@ def spec_of(identifier: str) -> Any:
 
     module, _, plain = identifier.rpartition(":")
     try:
-        with aside():
+        with stdout_to_stderr():
             importlib.import_module(module or "gymnasium")  # it registers its environments
     except (Exception, SystemExit) as error:
-        raise UserError(f"the module {module!r} of {PREFIX}{identifier} cannot be imported: {told(error)}") from error
+        raise UserError(
+            f"the module {module!r} of {PREFIX}{identifier} cannot be imported: {format_exception(error)}"
+        ) from error
     try:
         return gymnasium.spec(plain)
     except (gymnasium.error.Error, ImportError) as error:
@@ -91,7 +93,7 @@ def spec_of(identifier: str) -> Any:
         raise UserError(f"Gymnasium does not know {plain!r} ({str(error).rstrip('.')}); {hint}") from None
 
 
-def aside() -> contextlib.redirect_stdout[Any]:
+def stdout_to_stderr() -> contextlib.redirect_stdout[Any]:
     """What somebody's code prints does not mix with results: it goes to stderr."""
     return contextlib.redirect_stdout(sys.stderr)
 
@@ -109,7 +111,7 @@ def _gymnasium_factory(identifier: str) -> Callable[..., Any]:
         entry = registered.entry_point
         creator = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
     except Exception as error:  # a package that is missing, for instance
-        raise UserError(f"{PREFIX}{identifier} cannot be imported: {told(error)}") from error
+        raise UserError(f"{PREFIX}{identifier} cannot be imported: {format_exception(error)}") from error
     make.metadata = getattr(creator, "metadata", {})  # type: ignore[attr-defined]
     return make
 
@@ -149,9 +151,9 @@ def _imported(file: Path, shown: str, changed: int) -> ModuleType:
     assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        with aside():
+        with stdout_to_stderr():
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise UserError(f"{shown} cannot be imported: {told(error)}") from error
+        raise UserError(f"{shown} cannot be imported: {format_exception(error)}") from error
     return module

@@ -49,22 +49,22 @@ class Pool(Protocol):
 class Chunk:
     """Some of the worlds, stepped one after the other. A world that ends starts anew by itself."""
 
-    def __init__(self, source: Source, worlds: range) -> None:
+    def __init__(self, source: Source, num_envs: range) -> None:
         create = source.creator()
-        self._worlds, self._source = worlds, source
+        self._num_envs, self._source = num_envs, source
         self._envs: list[Any] = []
-        for _ in worlds:
+        for _ in num_envs:
             self._envs.append(create())
         self._observations = Observations(self._envs[0].observation_space, source.name)
         self._actions = Actions(self._envs[0].action_space, source.name)
         self._seed, self._steps = 0, 0
-        self._episodes = [0] * len(worlds)
+        self._episodes = [0] * len(num_envs)
 
     def reset(self, seed: int) -> np.ndarray:
         """Start all anew, each as a function of the seed and its number alone."""
         self._seed, self._steps = seed, 0
-        self._episodes = [0] * len(self._worlds)
-        return np.stack([self._restart(row) for row in range(len(self._worlds))])
+        self._episodes = [0] * len(self._num_envs)
+        return np.stack([self._restart(row) for row in range(len(self._num_envs))])
 
     def step(self, actions: np.ndarray) -> Step:
         """Step all by [n, A] in [-1, 1]."""
@@ -75,7 +75,7 @@ class Chunk:
 
     def render(self, world: int) -> np.ndarray | None:
         """The frame of one world, or nothing if it cannot draw."""
-        row = self._worlds.index(world)
+        row = self._num_envs.index(world)
         with self._named(row, "drawing"):
             frame = self._envs[row].render() if self._envs[row].render_mode == "rgb_array" else None
         return frame if isinstance(frame, np.ndarray) and frame.ndim == 3 else None
@@ -100,7 +100,7 @@ class Chunk:
     def _restart(self, row: int) -> np.ndarray:
         where = f"the reset after step {self._steps}" if self._steps else "the reset"
         with self._named(row, where):
-            given = self._envs[row].reset(seed=world_seed(self._seed, self._worlds[row], self._episodes[row]))
+            given = self._envs[row].reset(seed=world_seed(self._seed, self._num_envs[row], self._episodes[row]))
             obs, _ = _parts_of("reset", given, RESET)
         return self._read(row, obs, where)
 
@@ -122,7 +122,7 @@ class Chunk:
             raise WorldError(f"{self._which(row, where)} failed: {headline(error)}\n{text}") from None
 
     def _which(self, row: int, where: str) -> str:
-        world = self._worlds[row]
+        world = self._num_envs[row]
         own = world_seed(self._seed, world, self._episodes[row])
         return (
             f"world {world} of {self._source.name} in {where} (seed {self._seed}; env.reset(seed={own}) began this episode)"
@@ -140,10 +140,10 @@ def _parts_of(verb: str, given: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
 class Threads:
     """Chunks of worlds in threads of this process; with one thread, in the caller's."""
 
-    def __init__(self, source: Source, worlds: int, threads: int) -> None:
-        self._parts = parts(worlds, threads)
+    def __init__(self, source: Source, num_envs: int, threads: int) -> None:
+        self._parts = parts(num_envs, threads)
         self._chunks = [Chunk(source, part) for part in self._parts]
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="worlds") if len(self._parts) > 1 else None
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="environments") if len(self._parts) > 1 else None
 
     def reset(self, seed: int) -> np.ndarray:
         """Start all anew; [W, S]."""
@@ -175,9 +175,9 @@ def world_seed(seed: int, world: int, episode: int) -> int:
     return int(np.random.SeedSequence((seed, world, episode)).generate_state(1)[0] >> 1)
 
 
-def parts(worlds: int, count: int) -> list[range]:
+def parts(num_envs: int, count: int) -> list[range]:
     """The numbers of the worlds, cut into at most `count` ranges of about equal length."""
-    edges = np.linspace(0, worlds, min(count, worlds) + 1).astype(int).tolist()
+    edges = np.linspace(0, num_envs, min(count, num_envs) + 1).astype(int).tolist()
     return [range(first, last) for first, last in pairwise(edges)]
 
 

@@ -61,7 +61,7 @@ class Kitchen:
 
     def __init__(
         self,
-        worlds: int = 16,
+        num_envs: int = 16,
         layout: str = "released",
         quaternions: str = "canonical",
         factors: FactorOption = 7,
@@ -70,32 +70,32 @@ class Kitchen:
         controller: str = "auto",
         threads: int = 0,
     ) -> None:
-        self._worlds = positive_number("worlds", worlds)
+        self._num_envs = positive_number("num_envs", num_envs)
         self._layout = LAYOUTS[one_of("layout", layout, LAYOUTS)]
         self._continuous = one_of("quaternions", quaternions, ("canonical", "continuous")) == "continuous"
         self._factors = factorization(factors, SIZE, {7: self._layout.factors})
         self._control = control.choose(one_of("controller", controller, ("auto", "numba", "numpy")))
         engine = one_of("engine", engine, ("auto", "batch", "plain"))
         model = compiled(switch("sleeping", sleeping))
-        self.physics = physics.start(model, self._worlds, engine, whole_number("threads", threads), DERIVED)
+        self.physics = physics.start(model, self._num_envs, engine, whole_number("threads", threads), DERIVED)
         self._where = control.mass_indices(model)
         self._site = [model.site(name).id for name in ("grip", "handle", "disc")]
         self._body = [model.body(name).id for name in ("base", "hand", "pot", "butter", "meatball")]
         self._movable = [model.body(name).id for name in ("button", "stove")]
         self._fixture_turns = np.array([[0.0, 0, 0, 1], [1, 0, 0, 0], [1, 0, 0, 0]])
-        self._grip = np.zeros(self._worlds)
-        self._fixtures = np.zeros((self._worlds, 3, 3))
-        self._status = np.zeros((self._worlds, 2))
-        self._flags = np.zeros((self._worlds, 3), bool)  # butter in pot, meatball in pot, pot on stove
-        self._raw = np.zeros((self._worlds, SIZE))
+        self._grip = np.zeros(self._num_envs)
+        self._fixtures = np.zeros((self._num_envs, 3, 3))
+        self._status = np.zeros((self._num_envs, 2))
+        self._flags = np.zeros((self._num_envs, 3), bool)  # butter in pot, meatball in pot, pot on stove
+        self._raw = np.zeros((self._num_envs, SIZE))
         self._started = False  # before that the arm is stretched out in a singular pose, which cannot be controlled
         self._renderer: Any = None
         self.facts: Facts | None = None  # of the last step
 
     @property
-    def worlds(self) -> int:
+    def num_envs(self) -> int:
         """How many there are."""
-        return self._worlds
+        return self._num_envs
 
     @cached_property
     def spec(self) -> EnvSpec:
@@ -116,7 +116,7 @@ class Kitchen:
     def reset(self, seed: int) -> np.ndarray:
         """Start all worlds anew, as a function of the seed alone; [W, 142] observations."""
         self.facts, self._started = None, True
-        ids = np.arange(self._worlds)
+        ids = np.arange(self._num_envs)
         starts = [draw(whole_number("seed", seed), world) for world in ids.tolist()]
         self._fixtures[:] = np.stack([start.fixtures for start in starts])
         self._status[:] = np.stack([start.status for start in starts])
@@ -131,12 +131,12 @@ class Kitchen:
         """One control step of every world: three directions for the gripper, and a sign that closes (+) or opens it (-)."""
         self.advance(actions)
         reached = self._observation()
-        never = np.zeros(self._worlds, bool)
+        never = np.zeros(self._num_envs, bool)
         return HostStep(reached, reached.copy(), never, never.copy())
 
     def advance(self, actions: np.ndarray) -> None:
         """The physics of one control step."""
-        wanted = physics.checked_actions(actions, (self._worlds, 4))
+        wanted = physics.checked_actions(actions, (self._num_envs, 4))
         if not self._started:
             raise UserError("the kitchen has no state yet; call reset first")
         world, now = self.physics, self.physics.derived
@@ -182,7 +182,7 @@ class Kitchen:
         `held` is the old position of the gripper that clips the next action, `flags` the three contacts of the step before.
         """
         self.facts, self._started = None, True
-        ids = np.arange(self._worlds)
+        ids = np.arange(self._num_envs)
         self._fixtures[:] = fixtures + np.array([0.0, 0.0, TABLE])
         self._grip = np.array(grip, np.float64)
         self._flags[:] = False if flags is None else flags
@@ -199,7 +199,7 @@ class Kitchen:
         """One world as an RGB picture, uint8 [size, size, 3]; needs a GL, for example MUJOCO_GL=egl without a screen."""
         from susd.envs.kitchen.picture import Camera
 
-        check_world(world, self._worlds)
+        check_world(world, self._num_envs)
         if self._renderer is None or self._renderer.size != size:
             self._renderer = Camera(size)
         picture: np.ndarray = self._renderer.take(self.physics.qpos[world], self._fixtures[world])
@@ -212,7 +212,7 @@ class Kitchen:
         touches = sensors[:, 3:].reshape(-1, 4, 3)
         grasped = touches[:, :, 0] & touches[:, :, 1]
         axes, offset = now["cdof"][:, 1:7], (now["xpos"][:, hand] - now["subtree_com"][:, base])[:, None]
-        fixed = np.broadcast_to(self._fixture_turns, (self._worlds, 3, 4))
+        fixed = np.broadcast_to(self._fixture_turns, (self._num_envs, 3, 4))
         return Snapshot(
             grip=sites[:, 0],
             hand=now["xquat"][:, hand].copy(),

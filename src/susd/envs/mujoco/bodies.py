@@ -70,15 +70,15 @@ class Body:
     quaternion: ClassVar[slice | None] = None  # where the positions hold one
     view: ClassVar[tuple[float, float, float]]  # of the picture: distance, azimuth, elevation
 
-    def __init__(self, worlds: int = 16, factors: FactorOption = 1, engine: str = "auto", threads: int = 0) -> None:
-        self._worlds = positive_number("worlds", worlds)
+    def __init__(self, num_envs: int = 16, factors: FactorOption = 1, engine: str = "auto", threads: int = 0) -> None:
+        self._num_envs = positive_number("num_envs", num_envs)
         engine = one_of("engine", engine, ("auto", "batch", "plain"))
         model = model_of(self.file)
         size = model.nq + model.nv
         named = {1: Factorization(("state",), (tuple(range(size)),), size)}
         named[len(self.parts)] = Factorization.from_mapping(self.parts, size)
         self._factors = factorization(factors, size, named)
-        self.physics = physics.start(model, self._worlds, engine, whole_number("threads", threads))
+        self.physics = physics.start(model, self._num_envs, engine, whole_number("threads", threads))
         low, high = model.actuator_ctrlrange.T
         self._middle, self._half = (low + high) / 2, (high - low) / 2
         scaling = scalings()[self.name]
@@ -86,9 +86,9 @@ class Body:
         self._renderer: Camera | None = None
 
     @property
-    def worlds(self) -> int:
+    def num_envs(self) -> int:
         """How many there are."""
-        return self._worlds
+        return self._num_envs
 
     @cached_property
     def spec(self) -> EnvSpec:
@@ -109,7 +109,7 @@ class Body:
 
     def reset(self, seed: int) -> np.ndarray:
         """Start all worlds anew, as a function of the seed alone; [W, S] observations."""
-        return self.restart(np.arange(self._worlds), [seed] * self._worlds)
+        return self.restart(np.arange(self._num_envs), [seed] * self._num_envs)
 
     def restart(self, ids: np.ndarray, seeds: Sequence[int]) -> np.ndarray:
         """Start some worlds anew and leave the others alone, each as a function of its seed and its number.
@@ -118,9 +118,9 @@ class Body:
         restarted with the seed of a reset starts as it did then.
         """
         world, ids = self.physics, np.asarray(ids)
-        if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(set(ids.tolist()) & set(range(self._worlds))) < len(ids):
+        if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(set(ids.tolist()) & set(range(self._num_envs))) < len(ids):
             raise UserError(
-                f"cannot restart the worlds {ids.tolist()}; allowed: different numbers from 0 to {self._worlds - 1}"
+                f"cannot restart the worlds {ids.tolist()}; allowed: different numbers from 0 to {self._num_envs - 1}"
             )
         model = world.model
         world.reset(np.sort(ids))
@@ -135,16 +135,16 @@ class Body:
 
     def step(self, actions: np.ndarray) -> HostStep:
         """One control step of every world: a torque for each joint in [-1, 1], held for 50 ms."""
-        wanted = physics.checked_actions(actions, (self._worlds, len(self._middle)))
+        wanted = physics.checked_actions(actions, (self._num_envs, len(self._middle)))
         self.physics.ctrl[:] = self._middle + self._half * wanted  # the simulator cuts off what is outside the range
         self.physics.step(SUBSTEPS)
         reached = self._observation()
-        never = np.zeros(self._worlds, bool)
+        never = np.zeros(self._num_envs, bool)
         return HostStep(reached, reached.copy(), never, never.copy())
 
     def render(self, world: int = 0, size: int = 400) -> np.ndarray:
         """One world as an RGB picture, uint8 [size, size, 3]; needs a GL, for example MUJOCO_GL=egl without a screen."""
-        check_world(world, self._worlds)
+        check_world(world, self._num_envs)
         if self._renderer is None or self._renderer.size != size:
             self._renderer = Camera(self.name.replace("_", " "), model_of(self.file, looks=True), size)
         return self._renderer.take(self.physics.qpos[world], following(self.physics.model, "torso", *self.view))

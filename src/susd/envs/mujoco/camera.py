@@ -57,7 +57,7 @@ def following(model: Any, body: str, distance: float, azimuth: float, elevation:
     return camera
 
 
-def check_world(world: int, worlds: int) -> None:
+def check_world(world: int, num_envs: int) -> None:
     """Refuse the number of a world that is not there."""
-    if isinstance(world, bool) or not isinstance(world, int) or not 0 <= world < worlds:
-        raise UserError(f"there is no world {world!r}; allowed: 0 to {worlds - 1}")
+    if isinstance(world, bool) or not isinstance(world, int) or not 0 <= world < num_envs:
+        raise UserError(f"there is no world {world!r}; allowed: 0 to {num_envs - 1}")

@@ -39,13 +39,13 @@ class Physics(Protocol):
 class BatchPhysics:
     """All worlds at once through `mujoco.batch`, on native threads."""
 
-    def __init__(self, model: Any, worlds: int, threads: int, derived: Sequence[str]) -> None:
+    def __init__(self, model: Any, num_envs: int, threads: int, derived: Sequence[str]) -> None:
         import mujoco
         from mujoco.batch import Batch
 
         # Persistent, so that a step continues from the velocity stage of the one before: nothing is computed twice. Where
         # nothing is derived from the state, there is no such stage.
-        self._batch = Batch(model, worlds, threads, persistent=bool(derived))
+        self._batch = Batch(model, num_envs, threads, persistent=bool(derived))
         self._stage = int(mujoco.mjtStage.mjSTAGE_VEL if derived else mujoco.mjtStage.mjSTAGE_NONE)
         self.model = model
         self.qpos, self.qvel, self.qacc_warmstart, self.ctrl = (self._batch.bind(name) for name in STATE)
@@ -70,12 +70,12 @@ class BatchPhysics:
 class PlainPhysics:
     """One world after another in Python: the same numbers, without `mujoco.batch`."""
 
-    def __init__(self, model: Any, worlds: int, derived: Sequence[str]) -> None:
+    def __init__(self, model: Any, num_envs: int, derived: Sequence[str]) -> None:
         import mujoco
 
         self._mujoco = mujoco
         self.model = model
-        self._models = [copy.copy(model) for _ in range(worlds)]
+        self._models = [copy.copy(model) for _ in range(num_envs)]
         self._data = [mujoco.MjData(one) for one in self._models]
         arrays = [np.stack([np.array(getattr(data, name)) for data in self._data]) for name in (*STATE, *derived)]
         self.qpos, self.qvel, self.qacc_warmstart, self.ctrl = arrays[: len(STATE)]
@@ -126,12 +126,12 @@ def checked_actions(actions: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     return wanted
 
 
-def start(model: Any, worlds: int, engine: str, threads: int, derived: Sequence[str] = ()) -> Physics:
+def start(model: Any, num_envs: int, engine: str, threads: int, derived: Sequence[str] = ()) -> Physics:
     """The physics of an engine by name; `auto` prefers the batch. `derived` names what is read besides the state."""
     if engine in ("auto", "batch"):
         try:
-            return BatchPhysics(model, worlds, threads, derived)
+            return BatchPhysics(model, num_envs, threads, derived)
         except ImportError:
             if engine == "batch":
                 raise UserError("option 'engine' cannot be 'batch': this MuJoCo has no mujoco.batch (4.0 has)") from None
-    return PlainPhysics(model, worlds, derived)
+    return PlainPhysics(model, num_envs, derived)

@@ -1,0 +1,5 @@
+"""`python -m susd.cli`."""
+
+from susd.cli.main import main
+
+main()

@@ -1,0 +1,34 @@
+"""`susd check ENV`: does an environment keep the contract?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from susd.cli.common import Commands, add_env_option, given, integer
+from susd.config import configure
+from susd.envs import check_name, choices
+
+
+def add(commands: Commands) -> None:
+    """The command and its options."""
+    command = commands.add_parser("check", help="check that an environment keeps the contract")
+    command.add_argument("env", metavar="ENV", help=f"one of {choices()}")
+    command.add_argument(
+        "--steps", type=integer, metavar="N", default=1000, help="random steps, at least an episode [1000]"
+    )
+    command.add_argument("--factors", default=argparse.SUPPRESS, metavar="NAME=0:6,..", help="factorization to check")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    add_env_option(command)
+    command.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check an environment; the exit code is 1 if it breaks the contract."""
+    check_name(options.env)
+    config = configure(options.env, **given(options))
+    from susd.tools import check
+
+    result = check.check(config, options.steps)
+    print(json.dumps(result) if options.json else check.table(result))
+    return 0 if result["ok"] else 1

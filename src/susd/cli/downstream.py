@@ -1,0 +1,48 @@
+"""`susd downstream RUN --task TASK`: learn a task over the skills of a run."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+from susd.cli.common import NON_FINITE, Commands, add_options
+from susd.downstream.config import DownstreamConfig
+
+
+def add(commands: Commands) -> None:
+    """The command and its options."""
+    command = commands.add_parser(
+        "downstream", help="learn a task over the skills of a run", usage="susd downstream RUN --task TASK [options]"
+    )
+    command.add_argument("run", nargs="?", type=Path, metavar="RUN", help="a trained run; none is needed with --flat")
+    command.add_argument("--out", type=Path, metavar="DIR", help="folder of the result; default: one below RUN/downstream")
+    command.add_argument("--force", action="store_true", help="replace a finished result")
+    command.add_argument("--quiet", action="store_true", help="no progress bar and no table")
+    command.add_argument("--json", action="store_true", help="print the result as JSON instead of a table")
+    add_options(command, (f for f in dataclasses.fields(DownstreamConfig) if f.name != "run"), required=("task",))
+    command.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Learn a task over the skills of a run."""
+    from susd.downstream.config import configure_downstream, folder_of, run_downstream, table
+
+    names = {field.name for field in dataclasses.fields(DownstreamConfig)} - {"run", "task"}
+    changes = {name: value for name, value in vars(options).items() if name in names}
+    config = configure_downstream(options.run, options.task, **changes)
+    folder = options.out or folder_of(config)
+    from susd.training.train import NonFiniteError
+
+    try:
+        result = run_downstream(config, folder, options.force, options.quiet)
+    except NonFiniteError as error:
+        print(f"susd: {error}", file=sys.stderr)
+        return NON_FINITE
+    if options.json:
+        print(json.dumps(result))
+    else:
+        print(folder if options.quiet else table(result, folder))
+    return 0

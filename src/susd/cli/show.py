@@ -1,0 +1,29 @@
+"""`susd show RUN`: the state of a run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from susd.cli.common import Commands
+
+
+def add(commands: Commands) -> None:
+    """The command and its options."""
+    command = commands.add_parser("show", help="the state of a run")
+    command.add_argument("run", type=Path, metavar="RUN")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """The state of a run."""
+    from susd.cli.tables import print_show, show
+
+    status = show(options.run)
+    if options.json:
+        print(json.dumps(status))
+    else:
+        print_show(status)
+    return 0

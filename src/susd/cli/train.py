@@ -1,0 +1,61 @@
+"""`susd train ENV`: discover skills."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from susd.cli.common import INTERRUPTED, NON_FINITE, Commands, add_config_options, given
+from susd.config import configure
+from susd.envs import check_name, choices
+from susd.errors import UserError
+
+
+def add(commands: Commands) -> None:
+    """The command and its options."""
+    command = commands.add_parser("train", help="discover skills in an environment", usage="susd train ENV [options]")
+    command.add_argument("env", nargs="?", metavar="ENV", help=f"one of {choices()}")
+    command.add_argument("--run", type=Path, help="run folder; default: a new one below runs/")
+    command.add_argument("--resume", action="store_true", help="resume the run in --run from its last good checkpoint")
+    command.add_argument("--quiet", action="store_true", help="no progress bar and no table")
+    command.add_argument("--no-eval", action="store_true", help="no evaluation, figures and video at the end")
+    command.add_argument("--tensorboard", action="store_true", help="also log for TensorBoard")
+    command.add_argument("--wandb", action="store_true", help="also log to Weights & Biases")
+    add_config_options(command)
+    command.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train, then evaluate and draw."""
+    if options.env is None and not options.resume:
+        raise UserError(f"name an environment: {choices()}")
+    changes = given(options)
+    if not options.resume:  # before anything heavy is imported, so that a mistake is answered at once
+        check_name(options.env)
+        configure(options.env, **changes)
+    from susd.training.train import Interrupted, NonFiniteError, train
+
+    try:
+        folder = train(
+            options.env,
+            run=options.run,
+            resume=options.resume,
+            quiet=options.quiet,
+            tensorboard=options.tensorboard,
+            wandb=options.wandb,
+            **changes,
+        )
+    except NonFiniteError as error:
+        print(f"susd: {error}", file=sys.stderr)
+        return NON_FINITE
+    except Interrupted as error:
+        print(f"susd: {error}", file=sys.stderr)
+        return INTERRUPTED
+    if options.no_eval:
+        print(folder)
+    else:
+        from susd.cli.tables import report
+
+        report(folder, quiet=options.quiet)
+    return 0

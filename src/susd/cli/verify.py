@@ -1,0 +1,26 @@
+"""`susd verify FILE.npz`: replay a recording of the original environments and compare."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from susd.cli.common import Commands
+
+
+def add(commands: Commands) -> None:
+    """The command and its options."""
+    command = commands.add_parser("verify", help="replay a recording of the original environments and compare")
+    command.add_argument("file", type=Path, metavar="FILE.npz")
+    command.add_argument("--as", dest="as_name", metavar="NAME", help="environment or task; default: from the file's name")
+    command.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Replay a recording; the exit code is 1 if it disagrees."""
+    from susd.tools import golden
+
+    result = golden.replay(options.file, options.as_name)
+    print(json.dumps(result))
+    return 0 if golden.ok(result) else 1
