@@ -18,10 +18,10 @@ from susd.factors import Factorization
 from susd.learner import Learner, LearnerState
 from susd.methods.base import Method
 from susd.methods.registry import METHODS, options_of
-from susd.replay import Transition
 from susd.sac import descend
 from susd.skills import SkillSpace
 from susd.training.trainer import Trainer
+from susd.types import Transition
 
 # What a probe depends on is written out, so that it does not move with the presets.
 SMALL: dict[str, Any] = {

@@ -6,10 +6,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from susd.collect import Policy, episodes
+from susd.collect import episodes
 from susd.envs.base import Environment
 from susd.learner import Learner, LearnerState
-from susd.replay import Transition
+from susd.types import Policy, Transition
 
 
 def fast(function: Callable[..., Any], level: int = 0) -> Callable[..., Any]:

@@ -94,8 +94,8 @@ def logged(**options: Any) -> set[str]:
     import jax.numpy as jnp
 
     from susd.config import configure
-    from susd.replay import Transition
     from susd.training.build import build_env, build_learner
+    from susd.types import Transition
 
     config = configure("gunner", hidden=8, phi_hidden=8, **options)
     spec = build_env(config).spec

@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 from susd import replay
-from susd.replay import Replay, Transition
+from susd.replay import Replay
+from susd.types import Transition
 
 OBS, ACTIONS, SKILLS = 3, 2, 4
 SAMPLE = jax.jit(replay.sample, static_argnums=2)

@@ -1,4 +1,4 @@
-"""Modules that are also the function they are named after: `susd.report(..)`, beside modules such as `susd.report.build`."""
+"""Modules that are also the function they are named after: `susd.report(..)` beside modules such as `susd.report.build`."""
 
 from __future__ import annotations
 

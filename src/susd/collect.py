@@ -11,9 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from susd.envs.base import Environment, HostEnvironment
-from susd.replay import Transition
-
-Policy = Callable[[Any, Any, jax.Array], jax.Array]  # (obs [W, S], skill [W, Z], key) -> action [W, A]
+from susd.types import Policy, Transition
 
 
 def rollout(env: Environment, policy: Policy, skills: jax.Array, steps: int, key: jax.Array) -> tuple[Any, Transition]:

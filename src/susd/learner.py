@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import optax
 
 from susd import replay
-from susd.methods.base import Info, Method, RunningMean
-from susd.replay import Replay, Transition
+from susd.methods.base import Method, RunningMean
+from susd.replay import Replay
 from susd.sac import Sac, SacBatch, SacState, descend
+from susd.types import Info, Transition
 
 
 class LearnerState(eqx.Module):

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-
-class Transition(NamedTuple):
-    """One step of one skill; arrays have leading batch axes."""
-
-    obs: jax.Array
-    action: jax.Array
-    next_obs: jax.Array
-    skill: jax.Array
-    done: jax.Array  # 1 where the value of next_obs is zero by definition
+from susd.types import Transition
 
 
 class Replay(eqx.Module):

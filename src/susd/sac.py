@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from susd.networks import MLP, Actor, xavier
-
-Info = dict[str, jax.Array]
+from susd.types import Info
 
 
 class SacBatch(NamedTuple):

@@ -13,10 +13,10 @@ from susd.config import Config, configure
 from susd.envs.base import EnvSpec, HostStep
 from susd.errors import UserError
 from susd.factors import Factorization
-from susd.replay import Transition
 from susd.runs import checkpoint
 from susd.training.train import train
 from susd.training.trainer import Trainer
+from susd.types import Transition
 
 NUM_ENVS, HORIZON = 4, 6
 

@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from susd.collect import Policy, rollout
+from susd.collect import rollout
 from susd.envs.base import EnvSpec, Plane
 from susd.errors import UserError
 from susd.evaluation import control, coverage
 from susd.evaluation.control import Control
 from susd.factors import Factorization
 from susd.skills import PRIORS, SkillSpace
+from susd.types import Policy
 
 STEP = 1 / 64  # a power of two, so that every sum below is exact
 CIRCLE = SkillSpace("factor_sphere", 2, 2)

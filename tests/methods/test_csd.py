@@ -16,8 +16,8 @@ from reference import assert_first_adam_step, assert_same_gradient, differences,
 from susd.methods.base import RunningMean
 from susd.methods.csd import Csd, Params
 from susd.methods.metra import Metra
-from susd.replay import Transition
 from susd.skills import SkillSpace
+from susd.types import Transition
 
 METHOD = Csd(
     obs_size=4,

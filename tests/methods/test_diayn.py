@@ -27,9 +27,9 @@ from reference import (
 )
 from susd.learner import Learner
 from susd.methods.diayn import Diayn, Params
-from susd.replay import Transition
 from susd.sac import Sac, descend
 from susd.skills import SkillSpace
+from susd.types import Transition
 
 GAUSSIAN = Diayn(
     obs_size=4,

@@ -11,8 +11,8 @@ from probes import LINE, fit, random_batch, train, updated
 from reference import assert_first_adam_step, assert_same_gradient, differences, fast, forward, plain, random_like
 from susd.methods.lsd import ITERATIONS, Lsd, Params, Vectors
 from susd.networks import spectral_normalise
-from susd.replay import Transition
 from susd.skills import SkillSpace
+from susd.types import Transition
 
 METHOD = Lsd(obs_size=4, skills=SkillSpace("sphere", 1, 3), hidden=5, layers=2, learning_rate=0.05)
 KEY = jax.random.key(0)

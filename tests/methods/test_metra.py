@@ -16,8 +16,8 @@ from susd.methods.metra import Metra, Params
 from susd.methods.susd import Before, Susd
 from susd.methods.susd import Params as SusdParams
 from susd.networks import FactoredMLP
-from susd.replay import Transition
 from susd.skills import SkillSpace
+from susd.types import Transition
 
 METHOD = Metra(
     obs_size=4,

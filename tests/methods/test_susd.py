@@ -17,8 +17,8 @@ from reference import assert_first_adam_step, assert_same_gradient, differences,
 from susd.factors import Factorization
 from susd.methods.base import RunningMean
 from susd.methods.susd import Before, Params, Susd
-from susd.replay import Transition
 from susd.skills import SkillSpace
+from susd.types import Transition
 
 FACTORS = Factorization.from_mapping({"a": [3, 0], "b": [4], "c": [1, 5, 2]}, 6)  # unequal, not contiguous
 METHOD = Susd(

@@ -13,9 +13,9 @@ from susd.collect import episodes
 from susd.config import Config, configure
 from susd.envs import make
 from susd.errors import UserError
-from susd.replay import Transition
 from susd.runs.checkpoint import digest
 from susd.training.trainer import Trainer, TrainState, subkey
+from susd.types import Transition
 
 HORIZON, NUM_ENVS, CHUNK = 5, 4, 20
 

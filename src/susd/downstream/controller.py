@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from susd import replay
-from susd.collect import Policy
-from susd.replay import Replay, Transition
-from susd.sac import Info, Sac, SacBatch, SacState
+from susd.replay import Replay
+from susd.sac import Sac, SacBatch, SacState
 from susd.skills import SkillSpace
 from susd.tasks.base import SKILL_STEPS, Task
 from susd.training.trainer import subkey
+from susd.types import Info, Policy, Transition
 
 GAUSSIAN_RANGE = 1.5  # of a decision over skills without a length of their own: the paper's [-1.5, 1.5]
 REPORTED = 0.99  # discount per K steps of the returns that are reported: the paper's plots, whatever training uses

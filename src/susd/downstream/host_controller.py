@@ -15,10 +15,10 @@ import numpy as np
 from susd import replay
 from susd.collect import batch_seed
 from susd.downstream.controller import Controller, ControllerState
-from susd.replay import Transition
-from susd.sac import Info, SacState
+from susd.sac import SacState
 from susd.tasks.base import SKILL_STEPS, HostTask
 from susd.training.trainer import subkey
+from susd.types import Info, Transition
 
 Choose = Callable[[jax.Array, jax.Array], jax.Array]  # (x [W, S], key) -> decisions [W, size]
 

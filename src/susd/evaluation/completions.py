@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from susd.collect import Policy, batch_seed
+from susd.collect import batch_seed
 from susd.skills import SkillSpace
 from susd.tasks.base import HostTask, Task
+from susd.types import Policy
 
 STEPS = 10_000  # of one repetition
 REPETITIONS = 8

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from susd.collect import Policy, rollout_skills
+from susd.collect import rollout_skills
 from susd.envs.base import Environment, EnvSpec, HostEnvironment
 from susd.skills import SkillSpace
+from susd.types import Policy
 
 PAIRS = 128
 

@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from susd.collect import Policy, rollout_skills
+from susd.collect import rollout_skills
 from susd.envs.base import Environment, EnvSpec, HostEnvironment
 from susd.errors import UserError
 from susd.skills import SkillSpace
+from susd.types import Policy
 
 BINS = 50
 PERIOD = 200  # steps between two resets, each with a new skill

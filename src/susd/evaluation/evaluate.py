@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from susd.collect import Policy, rollout, rollout_skills
+from susd.collect import rollout, rollout_skills
 from susd.config import Config
 from susd.envs.base import Environment, HostEnvironment, close
 from susd.errors import UserError, format_exception
@@ -22,6 +22,7 @@ from susd.tasks import TASKS, make_task
 from susd.training.agent import Agent, load_all
 from susd.training.build import build_env
 from susd.training.resources import use_compilation_cache
+from susd.types import Policy
 from susd.viz import figures, video
 
 Result = dict[str, Any]

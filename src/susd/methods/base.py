@@ -11,10 +11,8 @@ import jax.numpy as jnp
 import optax
 
 from susd.networks import Density, normal_log_prob
-from susd.replay import Transition
 from susd.skills import SkillSpace
-
-Info = dict[str, jax.Array]
+from susd.types import Info, Transition
 
 
 class Reward(NamedTuple):

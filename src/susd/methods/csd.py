@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from susd.methods.base import Info, Reward, RunningMean, constrained_loss, density_loss, difference, dual_optimizer
+from susd.methods.base import Reward, RunningMean, constrained_loss, density_loss, difference, dual_optimizer
 from susd.networks import MLP, Density
-from susd.replay import Transition
 from susd.skills import SkillSpace
+from susd.types import Info, Transition
 
 
 class Params(eqx.Module):

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from susd.methods.base import Info, Reward, accuracy, choice_log_prob
+from susd.methods.base import Reward, accuracy, choice_log_prob
 from susd.networks import MLP, Density, normal_log_prob
-from susd.replay import Transition
 from susd.skills import SkillSpace
+from susd.types import Info, Transition
 
 
 class Params(eqx.Module):

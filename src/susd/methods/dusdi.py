@@ -9,10 +9,10 @@ import equinox as eqx
 import jax
 import optax
 
-from susd.methods.base import Info, Reward, accuracy, choice_log_prob
+from susd.methods.base import Reward, accuracy, choice_log_prob
 from susd.networks import FactoredMLP
-from susd.replay import Transition
 from susd.skills import SkillSpace
+from susd.types import Info, Transition
 
 
 class Params(eqx.Module):

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from susd.methods.base import Info, Reward, difference
+from susd.methods.base import Reward, difference
 from susd.networks import MLP, spectral_normalise, spectral_vectors
-from susd.replay import Transition
 from susd.skills import SkillSpace
+from susd.types import Info, Transition
 
 # Power iterations per step. Training brings the largest singular values together, where a single iteration loses its way
 # for a while, and phi then stretches some steps by far more than the bound.

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from susd.methods.base import Info, Reward, constrained_loss, difference, dual_optimizer
+from susd.methods.base import Reward, constrained_loss, difference, dual_optimizer
 from susd.networks import MLP
-from susd.replay import Transition
 from susd.skills import SkillSpace
+from susd.types import Info, Transition
 
 
 class Params(eqx.Module):

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import optax
 
 from susd.factors import Factorization
-from susd.methods.base import Info, Reward, RunningMean, constrained_loss, density_loss, difference, dual_optimizer
+from susd.methods.base import Reward, RunningMean, constrained_loss, density_loss, difference, dual_optimizer
 from susd.networks import Density, FactoredMLP
-from susd.replay import Transition
 from susd.skills import SkillSpace
+from susd.types import Info, Transition
 
 
 class Params(eqx.Module):

@@ -14,15 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from susd import replay
-from susd.collect import Policy, episodes, host_episodes
+from susd.collect import episodes, host_episodes
 from susd.config import Config
 from susd.envs.base import Environment, HostEnvironment, missing_members
 from susd.errors import UserError, format_exception
 from susd.learner import Learner, LearnerState
-from susd.methods.base import Info
 from susd.networks import Actor
-from susd.replay import Replay, Transition
+from susd.replay import Replay
 from susd.training.build import build_env, build_learner
+from susd.types import Info, Policy, Transition
 
 
 def subkey(key: jax.Array, name: str) -> jax.Array:

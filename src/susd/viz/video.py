@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import jax
     from PIL.ImageFont import FreeTypeFont, ImageFont
 
-    from susd.collect import Policy
     from susd.envs.base import Environment, HostEnvironment
+    from susd.types import Policy
 
 QUALITY = ["-crf", "23", "-preset", "slow", "-tune", "animation"]  # flat drawings: small files without visible loss
 PAPER, INK = (255, 255, 255), (38, 42, 51)

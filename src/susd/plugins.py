@@ -1,0 +1,88 @@
+"""What users add from outside the package: entry points of installed packages, and objects in a Python file (FILE.py:NAME).
+
+A package registers methods, environments, tasks and evaluations under the entry-point groups `susd.methods`,
+`susd.environments`, `susd.tasks` and `susd.evaluations`; the name of the entry point is the name on the command line.
+Imports no JAX.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import sys
+from functools import cache, lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from susd.errors import UserError, format_exception
+
+KINDS = ("methods", "environments", "tasks", "evaluations")
+
+
+@cache
+def registered(kind: str) -> dict[str, importlib.metadata.EntryPoint]:
+    """The entry points of one of KINDS by name; nothing of them is imported."""
+    return {entry.name: entry for entry in importlib.metadata.entry_points(group=f"susd.{kind}")}
+
+
+def load(kind: str, name: str) -> Any:
+    """The object that a package registered under a name."""
+    entry = registered(kind)[name]
+    try:
+        with stdout_to_stderr():
+            return entry.load()
+    except Exception as error:
+        raise UserError(f"entry point {name!r} of susd.{kind} cannot be imported: {format_exception(error)}") from error
+
+
+def is_file(name: str) -> bool:
+    """Whether a name has the form FILE.py:NAME; one whose file is missing is refused."""
+    path, colon, attribute = name.rpartition(":")
+    if name.endswith(".py") or (colon and path.endswith(".py") and not attribute):
+        raise UserError(f"{name!r} names a file but nothing in it; write FILE.py:NAME, for example my_env.py:make")
+    if not colon or not path.endswith(".py"):
+        return False
+    if not Path(path).is_file():
+        raise UserError(f"there is no file {path!r}: looked for {Path(path).absolute()}, from the folder {Path.cwd()}")
+    return True
+
+
+def load_file(name: str) -> Any:
+    """The object NAME of FILE.py:NAME; the file is imported once until it is changed."""
+    path, _, attribute = name.rpartition(":")
+    file = Path(path).resolve()
+    module = _imported(file, path, file.stat().st_mtime_ns)
+    if (found := getattr(module, attribute, None)) is None:
+        public = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+        own = [key for key, value in public.items() if getattr(value, "__module__", "") == module.__name__]
+        raise UserError(f"{path} has nothing named {attribute!r}; it has: {', '.join(own) or 'nothing of its own'}")
+    return found
+
+
+def stdout_to_stderr() -> contextlib.redirect_stdout[Any]:
+    """What user code prints does not mix with results: it goes to stderr."""
+    return contextlib.redirect_stdout(sys.stderr)
+
+
+@lru_cache(maxsize=16)
+def _imported(file: Path, shown: str, changed: int) -> ModuleType:
+    """The file as a module, read once until it is changed; files beside it can be imported from it."""
+    del changed
+    import susd.envs.mujoco  # noqa: F401 (chooses how MuJoCo draws, before the file imports it)
+
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    name = f"susd_file_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        with stdout_to_stderr():
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise UserError(f"{shown} cannot be imported: {format_exception(error)}") from error
+    return module
