@@ -1,95 +1,88 @@
-"""A hook of mkdocs: fills the tables of options and the help texts from the code, so that they cannot drift.
+"""Write the generated parts of README.md and docs/ into the files: `python docs/generate.py`, or `--check` to compare only.
 
-`<!-- options -->` becomes the tables of all options, `<!-- methods -->` the table of the methods, `<!-- defaults -->` that
-of their presets, `<!-- help train -->` the help text of `susd train`, and `<!-- video NAME -->` plays
-results/videos/NAME.mp4.
+A generated part stands between a marker, such as `<!-- options -->`, and `<!-- end -->`, so pages are complete as Markdown.
+BLOCKS has the markers; `<!-- table NAME -->` is a table of results, see susd.report.tables.
 """
 
+from __future__ import annotations
+
+import argparse
 import contextlib
 import dataclasses
 import io
+import json
 import os
 import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from mkdocs.structure.files import File, Files
+from susd.cli.common import flag_of
+from susd.cli.main import main as susd
+from susd.config import GROUPS, Config, resolve
+from susd.envs.registry import environments
+from susd.methods.registry import Card, methods
+from susd.report import tables
 
-from susd.cli.main import parser
-from susd.config import PRESETS, Config, configure
-from susd.envs import ENVIRONMENTS
-from susd.methods.registry import METHODS
-
-HEADINGS = {  # the option that begins a group -> the group's heading
-    "env": "What is run",
-    "epochs": "The loop",
-    "skill_dim": "The method",
-    "hidden": "Networks",
-    "learning_rate": "Optimisation and SAC",
-    "eval_every": "Measuring and saving",
-}
-VIDEOS = Path(__file__).parent.parent / "results" / "videos"
-COLUMNS = ("option", "`paper`", "`quick`", "meaning")
+ROOT = Path(__file__).parent.parent
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+PRESETS = ("paper", "quick")
+ENVIRONMENTS = [entry.name for entry in environments().values() if entry.source.startswith("susd.")]
+METHODS = {name: card for name, card in methods().items() if str(card.implementation).startswith("susd.")}
+RUN_OPTIONS = "options of the run"  # the heading in help texts below which all options of a run follow
 
 
-def on_files(files: Files, config: Any) -> Files:
-    """Called by mkdocs with all files of the site; the videos are among the results."""
-    for path in sorted(VIDEOS.glob("*.mp4")):
-        files.append(File.generated(config, f"videos/{path.name}", abs_src_path=str(path)))
-    return files
-
-
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Called by mkdocs with the text of every page."""
-    tables = {"options": options, "methods": methods, "defaults": defaults}
-    markdown = re.sub(rf"<!-- ({'|'.join(tables)}) -->", lambda found: tables[found[1]](), markdown)
-    markdown = re.sub(r"<!-- video ([\w-]+) -->", lambda found: video(found[1]), markdown)
-    return re.sub(r"<!-- help ?([\w-]*) -->", lambda found: help_text(found[1]), markdown)
-
-
-def options() -> str:
-    """All options of `Config` in tables, one for each group."""
+def option_tables(_: str = "") -> str:
+    """All options of a run, one table for each group."""
     lines: list[str] = []
     for spec in dataclasses.fields(Config):
-        if spec.name in HEADINGS:
-            lines += ["", f"### {HEADINGS[spec.name]}", "", _row(COLUMNS), _row(["---"] * len(COLUMNS))]
-        values = [_value(spec.name, preset) for preset in ("paper", "quick")]
-        if spec.name in ("env", "preset"):
-            values = ["", ""]
-        elif values[0] != values[1]:
+        if spec.name in GROUPS:
+            lines += ["", f"### {GROUPS[spec.name]}", "", *_head("option", "`paper`", "`quick`", "meaning")]
+        values = ["", ""] if spec.name in ("env", "preset") else [_value(spec.name, preset) for preset in PRESETS]
+        if values[0] != values[1]:
             values[1] = f"**{values[1]}**"
-        lines.append(_row([f"`{_flag(spec.name)}`", *values, _meaning(spec)]))
-    return "\n".join(lines)
+        choices = ", ".join(f"`{choice}`" for choice in spec.metadata.get("choices") or ())
+        meaning = spec.metadata["help"] + (f" ({choices})" if choices else "")
+        lines.append(_row(f"`{flag_of(spec.name)}`", *values, meaning))
+    return "\n".join(lines[1:])
 
 
-def methods() -> str:
+def method_list(_: str = "") -> str:
     """Every method that is not a variant, from its card."""
-    columns = ("method", "objective", "constraint", "weight", "reward of the policy", "skills")
-    cards = [card for card in METHODS.values() if not card.base]
-    texts = [(card.objective, card.constraint, card.weight, card.reward, card.prior) for card in cards]
-    rows = [_row([f"[{card.name}]({card.name}.md)", *text]) for card, text in zip(cards, texts, strict=True)]
-    return "\n".join([_row(columns), _row(["---"] * len(columns)), *rows])
-
-
-def defaults() -> str:
-    """For every method, and in each preset, the options whose values are not those of SUSD."""
-    presets = ("paper", "quick")
-    lines = [_row(("method", *(f"`{preset}`" for preset in presets))), _row(["---"] * 3)]
-    for name, card in list(METHODS.items())[1:]:
-        lines.append(_row([f"[{name}]({card.code}.md)", *(_own(name, preset) for preset in presets)]))
+    lines: list[str] = []
+    for card in METHODS.values():
+        if card.base:
+            continue
+        texts = {"objective": card.objective, "constraint": card.constraint, "weight": card.weight, "reward": card.reward}
+        lines.append(f"- **[{card.title}]({card.name}.md)**: {card.summary} ({card.source})")
+        lines += [f"    - {name}: {_formula(text)}" for name, text in texts.items() if text != "none"]
+        lines.append(f"    - skills: {card.prior}")
     return "\n".join(lines)
 
 
-def _own(method: str, preset: str) -> str:
-    """Where a method's values are not SUSD's, or SUSD has no such option."""
-    configs = {env: (configure(env, preset, method=method), configure(env, preset)) for env in ENVIRONMENTS}
+def method_defaults(_: str = "") -> str:
+    """For every method and preset, the options whose values are not those of SUSD."""
+    lines = _head("method", *(f"`{preset}`" for preset in PRESETS))
+    for name, card in METHODS.items():
+        if name != "susd":
+            lines.append(_row(f"[{name}]({card.code}.md)", *(_changes(card, preset) for preset in PRESETS)))
+    return "\n".join(lines)
+
+
+def _changes(card: Card, preset: str) -> str:
+    """Where a method's values are not SUSD's, or SUSD does not have the option."""
+    pairs = {env: (resolve(env, preset, method=card.name), resolve(env, preset)) for env in ENVIRONMENTS}
     cells = []
     for name in (spec.name for spec in dataclasses.fields(Config) if spec.name != "method"):
-        values = {env: getattr(own, name) for env, (own, _) in configs.items() if own.has(name)}
-        susd = {env: getattr(config, name) if config.has(name) else None for env, (_, config) in configs.items()}
-        changed = {env: _text(value) for env, value in values.items() if value != susd[env]}
-        same = len(changed) == len(configs) and len(set(changed.values())) == 1
+        changed = {
+            env: _text(mine[name].value)
+            for env, (mine, susd) in pairs.items()
+            if mine[name].used and (mine[name].value != susd[name].value or not susd[name].used)
+        }
+        same = len(changed) == len(pairs) and len(set(changed.values())) == 1
         texts = set(changed.values()) if same else [f"{value} ({env})" for env, value in changed.items()]
         cells += [f"`{name}` {text.replace('`', '')}" for text in texts]
     return ", ".join(cells) or "as SUSD"
@@ -101,35 +94,12 @@ def deviations() -> set[str]:
     return {name for name in names if _value(name, "paper") != _value(name, "quick")}
 
 
-def help_text(command: str) -> str:
-    """What `susd COMMAND --help` prints, as a code block; the options of the run are left to their own page."""
-    output = io.StringIO()
-    wide = mock.patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1"})
-    with wide, contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
-        parser().parse_args([*command.split(), "--help"])
-    text, shared, _ = output.getvalue().partition("options of the run")
-    more = "options of the run: see the page on presets and options\n" if shared else ""
-    return f"```text\n{text}{more}```"
-
-
-def video(name: str) -> str:
-    """A player, for pages at the top of the site."""
-    if not (VIDEOS / f"{name}.mp4").is_file():
-        raise FileNotFoundError(f"no video {VIDEOS / name}.mp4")
-    return f'<video controls loop muted playsinline preload="metadata" width="100%" src="videos/{name}.mp4"></video>'
-
-
 def _value(name: str, preset: str) -> str:
-    """The value of an option in a preset; environments that have their own are named."""
-    common = _text(PRESETS[preset]["*"].get(name, _default(name)))
-    values = {env: _text(getattr(configure(env, preset), name)) for env in ENVIRONMENTS}
-    own = [f"{env}: {value}" for env, value in values.items() if value != common]
-    return "; ".join(own if len(own) == len(values) else [common, *own])
-
-
-def _default(name: str) -> Any:
-    spec = next(spec for spec in dataclasses.fields(Config) if spec.name == name)
-    return spec.default if spec.default is not dataclasses.MISSING else {}
+    """The value of an option in a preset; environments with another value are named."""
+    settings = {env: resolve(env, preset)[name] for env in ENVIRONMENTS}
+    common = [_text(s.value) for s in settings.values() if s.layer in ("default", "preset")][:1]
+    other = [f"{env}: {_text(s.value)}" for env, s in settings.items() if [_text(s.value)] != common]
+    return "; ".join([*common, *other])
 
 
 def _text(value: Any) -> str:
@@ -142,15 +112,122 @@ def _text(value: Any) -> str:
     return f"`{value}`" if value != "" else "none"
 
 
-def _meaning(spec: Any) -> str:
-    choices = ", ".join(f"`{choice}`" for choice in spec.metadata.get("choices") or ())
-    return f"{spec.metadata['help']} ({choices})" if choices else spec.metadata["help"]
+def _formula(text: str) -> str:
+    """Formulas of cards are plain text; as code, Markdown leaves them alone."""
+    return f"`{text}`" if "(" in text else text
 
 
-def _flag(name: str) -> str:
-    """As it is written on the command line."""
-    return {"env": "ENV", "env_options": "--env-option NAME=VALUE"}.get(name, "--" + name.replace("_", "-"))
+def _head(*columns: str) -> list[str]:
+    return [_row(*columns), _row(*["---"] * len(columns))]
 
 
-def _row(cells: Any) -> str:
+def _row(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def help_text(command: str) -> str:
+    """The output of `susd COMMAND --help`; the options of the run have their own page."""
+    text, shared, _ = printed(*command.split(), "--help").partition(RUN_OPTIONS)
+    more = f"{RUN_OPTIONS}: see the page on presets and options\n" if shared else ""
+    return f"```text\n{text}{more}```"
+
+
+def config_text(arguments: str) -> str:
+    """The output of `susd config ..`."""
+    return f"```text\n{printed('config', *arguments.split())}```"
+
+
+def printed(*arguments: str) -> str:
+    """What a command prints, in 100 columns and without colour."""
+    output = io.StringIO()
+    plain = mock.patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1"})
+    with plain, contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
+        susd(arguments)
+    return output.getvalue()
+
+
+def commands(folder: str) -> str:
+    """The commands behind results/FOLDER, as the runs recorded them, with the folders of runs named in one way."""
+    jobs = [json.loads(line) for line in (ROOT / "results" / folder / "facts.jsonl").read_text().splitlines()]
+    recorded = json.loads((ROOT / "results" / folder / "configs.json").read_text())
+    lines = [_command(folder, job, recorded[job["config_hash"]]) for job in jobs]
+    lines = [line for line in lines if line] + [f"susd report runs/{folder} --out results/{folder}"]
+    return "\n".join(["```sh", *lines, "```"])
+
+
+def _command(folder: str, job: dict[str, Any], recorded: dict[str, Any]) -> str:
+    name = job["label"].removeprefix("susd-") if folder.startswith("ablations") else f"{job['label']}-s{job['seed']}"
+    run, env, phase = f"runs/{folder}/{name}", job["environment"], job["phase"]
+    if phase == "train":
+        words = ["train", env, *_options(recorded["meta"]["command"], recorded["config"]["epoch"]), "--run", run]
+    elif phase == "downstream":
+        words = ["downstream", run, "--task", recorded["config"]["task"]]
+    elif phase == "coverage" and env in HOST:
+        words = ["evaluate", run, phase, "--steps", "20000"]
+    elif phase in ("coverage", "control"):
+        return ""  # `susd train` runs it
+    else:
+        words = ["evaluate", run, phase]
+    return shlex.join(["susd", *words])
+
+
+HOST = ("kitchen", "ant", "half_cheetah")  # where `susd train` runs a short version of coverage
+DROPPED = {"--quiet": 0, "--no-report": 0, "--no-eval": 0, "--run": 1, "--checkpoint-every": 1, "--epochs": 1}  # words
+
+
+def _options(command: str, epochs: int) -> Iterator[str]:
+    """The options of a recorded training that decide its result."""
+    words = iter(shlex.split(command.partition(" train ")[2])[1:])
+    for word in words:
+        if word in DROPPED:
+            value = next(words) if DROPPED[word] else ""
+            if word == "--epochs" and value:
+                yield from (word, str(epochs))
+        elif word == "--env-option":
+            value = next(words)
+            if not value.startswith("threads="):
+                yield from (word, value)
+        else:
+            yield word
+
+
+BLOCKS: dict[str, Callable[[str], str]] = {
+    "options": option_tables,
+    "methods": method_list,
+    "defaults": method_defaults,
+    "help": help_text,
+    "config": config_text,
+    "commands": commands,
+}
+
+
+def fill(text: str) -> str:
+    """A page with all its generated parts up to date."""
+
+    def block(found: re.Match[str]) -> str:
+        return f"<!-- {found[1]}{found[2]} -->\n\n{BLOCKS[found[1]](found[2].strip())}\n\n<!-- end -->"
+
+    text = re.sub(rf"<!-- ({'|'.join(BLOCKS)})((?: [^ >]+)*) -->.*?<!-- end -->", block, text, flags=re.DOTALL)
+    return tables.fill(text)
+
+
+def stale(pages: Iterable[Path] = PAGES) -> list[Path]:
+    """The pages whose generated parts are out of date."""
+    return [page for page in pages if fill(page.read_text()) != page.read_text()]
+
+
+def main() -> int:
+    """Write the pages, or with `--check` only compare them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a page is out of date")
+    check = parser.parse_args().check
+    pages = stale()
+    for page in pages:
+        print(f"{page.relative_to(ROOT)}: " + ("out of date; run make docs" if check else "written"))
+        if not check:
+            page.write_text(fill(page.read_text()))
+    return 1 if check and pages else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
