@@ -1,26 +1,49 @@
-# Two commands: `make demo` discovers skills in about three minutes, `make test` runs everything CI runs.
-# Each sets itself up: a virtual environment in .venv with the pinned versions of requirements.txt.
+# `make demo` discovers skills in about three minutes, `make test` runs everything that CI runs.
+# Each target sets itself up: a virtual environment in .venv with the pinned versions of requirements.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS ?= 2
+# A file runs on one worker, so that its fixtures are made once.
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
-# The theme prints a banner about the future of its generator, which is of no use to a reader of this log.
+# The documentation theme prints a banner about another project.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo test docs bench clean
+.PHONY: demo test test-fast lint docs dist bench clean
 
 demo: $(VENV)/installed
 	$(BIN)/susd train gunner --run runs/demo-$$(date +%Y%m%d-%H%M%S)
 
-test: $(VENV)/installed-dev
+# Everything: style, types, documentation, all tests.
+test: lint
+	$(BIN)/python docs/generate.py --check
+	$(BIN)/mkdocs build --strict --quiet
+	$(PYTEST)
+
+# For every edit.
+test-fast: lint
+	$(PYTEST) -m "not slow"
+
+lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mkdocs build --strict --quiet
-	$(BIN)/python -m pytest
 
+# Write the generated parts of README and docs/ into the files, then build the site in site/.
 docs: $(VENV)/installed-dev
+	$(BIN)/python docs/generate.py
 	$(BIN)/mkdocs build --strict
+
+# Build sdist and wheel, check them, and use the wheel in a clean environment.
+dist: $(VENV)/installed-dev
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv --clear dist/venv
+	dist/venv/bin/pip install --quiet --constraint requirements.txt dist/*.whl
+	cd dist && venv/bin/susd --version && venv/bin/susd methods && venv/bin/susd config gunner && venv/bin/susd suite list
+	rm -rf dist/venv
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run.py
@@ -38,4 +61,4 @@ $(VENV)/installed-dev: $(VENV)/installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) site
+	rm -rf $(VENV) site dist

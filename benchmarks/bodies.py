@@ -1,8 +1,8 @@
-"""Control steps per second of Ant and HalfCheetah, beside Gymnasium's own vector environments with as many worlds.
+"""Control steps per second of Ant and HalfCheetah, compared with as many of Gymnasium's vector environments.
 
-`python benchmarks/bodies.py` measures all of them in turns, in whole episodes of 200 steps with random actions, resets
+`python benchmarks/bodies.py` measures all of them alternately, in whole episodes of 200 steps with random actions, resets
 included, and writes benchmarks/results/bodies.json. Rates are medians over the rounds. Gymnasium's environments also
-compute rewards and, for Ant, contact forces; they are what one would otherwise use.
+compute rewards and, for Ant, contact forces; they are the usual alternative.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import mujoco
 import numpy as np
 
 from susd.envs.mujoco.bodies import DISCOVERY, Ant, Body, HalfCheetah
-from susd.runs.folder import describe_machine, write_json
+from susd.runs.atomic import write_json
+from susd.runs.folder import describe_machine
 
 RESULTS = Path(__file__).parent / "results"
 IDS = {"ant": "Ant-v5", "half_cheetah": "HalfCheetah-v5"}
@@ -32,7 +33,7 @@ Measure = Callable[[], dict[str, float]]
 def timed(
     reset: Callable[[int], Any], step: Callable[[np.ndarray], Any], shape: tuple[int, int], seconds: float
 ) -> Measure:
-    """A measurement: episodes for about `seconds`, and then how many steps and cores there were."""
+    """A measurement: episodes for about `seconds`; steps per second and per CPU second, and cores used."""
     random = np.random.default_rng(0)
 
     def measure() -> dict[str, float]:
@@ -50,13 +51,13 @@ def timed(
 
 
 def ours(kind: type[Body], num_envs: int, threads: int, seconds: float) -> Measure:
-    """This package's worlds."""
+    """The environments of this package."""
     env = kind(num_envs=num_envs, threads=threads)
     return timed(env.reset, env.step, (num_envs, env.spec.action_size), seconds)
 
 
-def gymnasiums(kind: type[Body], num_envs: int, mode: str) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-    """Gymnasium's, with a time limit where ours are reset."""
+def gymnasium_envs(kind: type[Body], num_envs: int, mode: str) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    """Gymnasium's environments, with a time limit where ours are reset."""
     options = {"terminate_when_unhealthy": False} if kind is Ant else {}
     env = gymnasium.make_vec(IDS[kind.name], num_envs, mode, max_episode_steps=DISCOVERY, **options)
     env.reset(seed=0)
@@ -66,17 +67,17 @@ def gymnasiums(kind: type[Body], num_envs: int, mode: str) -> gymnasium.vector.V
 def compare(
     kind: type[Body], others: dict[str, Any], num_envs: int, threads: int, seconds: float, rounds: int
 ) -> dict[str, Any]:
-    """All ways in turns, so that other work on the machine disturbs them alike."""
-    ways = {"susd": ours(kind, num_envs, threads, seconds)}
-    ways |= {name: timed(lambda _: None, env.step, env.action_space.shape, seconds) for name, env in others.items()}
-    taken: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
+    """All variants alternately, so that other work on the machine affects them equally."""
+    variants = {"susd": ours(kind, num_envs, threads, seconds)}
+    variants |= {name: timed(lambda _: None, env.step, env.action_space.shape, seconds) for name, env in others.items()}
+    taken: dict[str, list[dict[str, float]]] = {name: [] for name in variants}
     loads = []
     for _ in range(rounds):
         loads.append(round(os.getloadavg()[0], 2))
-        for name, way in ways.items():
-            taken[name].append(way())
+        for name, measure in variants.items():
+            taken[name].append(measure())
     rates = {name: [one["rate"] for one in measured] for name, measured in taken.items()}
-    in_process = [name for name in ways if not name.endswith("async")]  # the time of other processes is not known here
+    in_process = [name for name in variants if not name.endswith("async")]  # the time of other processes is not known here
     return {
         "steps_per_second": {name: round(statistics.median(values)) for name, values in rates.items()},
         "steps_per_second_best": {name: round(max(values)) for name, values in rates.items()},
@@ -91,7 +92,7 @@ def compare(
 
 
 def main() -> None:
-    """Both bodies."""
+    """Measure both bodies."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--num-envs", type=int, default=16)
     parser.add_argument("--threads", type=int, default=0, help="native threads; 0: all cores")
@@ -100,10 +101,10 @@ def main() -> None:
     options = parser.parse_args()
     config = vars(options)
     record: dict[str, Any] = {"benchmark": "bodies", "config": config, "episode": DISCOVERY}
-    mujoco.set_mju_user_warning(lambda _: None)  # about an old attribute in a model, from every world
+    mujoco.set_mju_user_warning(lambda _: None)  # about a deprecated attribute in a model, from every environment
     kinds = (Ant, HalfCheetah)
-    # Before our worlds have threads, since the asynchronous ones fork.
-    others = {kind: {f"gymnasium {mode}": gymnasiums(kind, options.num_envs, mode) for mode in MODES} for kind in kinds}
+    # Created before ours start threads, since the asynchronous ones fork.
+    others = {kind: {f"gymnasium {mode}": gymnasium_envs(kind, options.num_envs, mode) for mode in MODES} for kind in kinds}
     for kind in kinds:
         record[kind.name] = compare(kind, others[kind], **config)
         print(kind.name, record[kind.name], flush=True)

@@ -1,7 +1,7 @@
-"""Time a task over skills: 1,000 episodes with 20 gradient steps each and 256 units, and the quick preset.
+"""Time of a downstream task: 1,000 episodes with 20 gradient steps each and 256 units, and the quick preset.
 
-`python benchmarks/downstream.py` trains skills for a moment, learns `fp-difficult` over them twice, and writes
-benchmarks/results/task-*.json. How good the skills are does not matter here.
+`python benchmarks/downstream.py` trains skills for two epochs, learns `fp-difficult` with them twice, and writes
+benchmarks/results/task-*.json. The quality of the skills does not matter here.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from susd.runs.folder import write_json
+from susd.runs.atomic import write_json
 
 RESULTS = Path(__file__).parent / "results"
-WAYS = {
+VARIANTS = {
     "hidden256": (
-        *("--episodes", "1000", "--gradient-steps", "20", "--together", "1"),
+        *("--episodes", "1000", "--gradient-steps", "20", "--num-envs", "1"),
         *("--hidden", "256", "--batch-size", "256", "--eval-every", "100"),
     ),
     "quick": (),
@@ -26,17 +26,17 @@ WAYS = {
 
 
 def susd(*arguments: str) -> str:
-    """What a command prints; a failure stops the benchmark."""
+    """The output of a command; a failure stops the benchmark."""
     call = [sys.executable, "-m", "susd.cli.main", *arguments]
     return subprocess.run(call, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def main() -> None:
-    """Measure both, from the start of the command to its end."""
+    """Measure both variants, from the start of the command to its end."""
     with tempfile.TemporaryDirectory() as folder:
         run = str(Path(folder) / "skills")
         susd("train", "multi_particle", "--epochs", "2", "--run", run, "--no-eval", "--quiet")
-        for name, options in WAYS.items():
+        for name, options in VARIANTS.items():
             began = time.perf_counter()
             result = json.loads(susd("downstream", run, "--task", "fp-difficult", "--json", "--quiet", *options, "--force"))
             record = {

@@ -1,6 +1,6 @@
-"""Control steps per second of the Kitchen: faithful and with sleeping islands, with either controller.
+"""Control steps per second of the Kitchen: faithful and with sleeping objects, with either controller.
 
-`python benchmarks/kitchen.py` measures all variants in turns, in whole episodes of 50 steps with random actions, resets
+`python benchmarks/kitchen.py` measures all variants alternately, in whole episodes of 50 steps with random actions, resets
 included, and writes benchmarks/results/kitchen.json. Rates are medians over the rounds.
 """
 
@@ -19,13 +19,14 @@ import numpy as np
 
 from susd.envs.kitchen import DISCOVERY, Kitchen
 from susd.envs.kitchen.controller import compiled
-from susd.runs.folder import describe_machine, write_json
+from susd.runs.atomic import write_json
+from susd.runs.folder import describe_machine
 
 RESULTS = Path(__file__).parent / "results"
 
 
 def variant(num_envs: int, threads: int, seconds: float, sleeping: bool, controller: str) -> Callable[[], dict[str, float]]:
-    """A measurement: whole episodes for about `seconds`, and then how many steps and cores there were."""
+    """A measurement: episodes for about `seconds`; steps per second and per CPU second, and cores used."""
     env = Kitchen(num_envs=num_envs, threads=threads, sleeping=sleeping, controller=controller)
     random = np.random.default_rng(0)
 
@@ -47,7 +48,7 @@ def variant(num_envs: int, threads: int, seconds: float, sleeping: bool, control
 
 
 def main() -> None:
-    """All variants."""
+    """Measure all variants."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--num-envs", type=int, default=16)
     parser.add_argument("--threads", type=int, default=0, help="native threads; 0: all cores")
@@ -55,18 +56,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args()
     controllers = ("numba", "numpy") if compiled() else ("numpy",)
-    ways = {
+    variants = {
         f"{'sleeping' if sleeping else 'faithful'}, {controller}": variant(
             options.num_envs, options.threads, options.seconds, sleeping, controller
         )
         for sleeping in (False, True)
         for controller in controllers
     }
-    taken: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
+    taken: dict[str, list[dict[str, float]]] = {name: [] for name in variants}
     loads = []
     for _ in range(options.rounds):
         loads.append(round(os.getloadavg()[0], 2))
-        for name, measure in ways.items():
+        for name, measure in variants.items():
             taken[name].append(measure())
 
     def median(key: str) -> dict[str, float]:

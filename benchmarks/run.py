@@ -1,4 +1,4 @@
-"""Run every benchmark in a process of its own and record the results as JSON under benchmarks/results."""
+"""Run every benchmark in its own process and record the results as JSON in benchmarks/results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from susd.runs.folder import write_json
+from susd.runs.atomic import write_json
 from susd.tools import bench
 
 RESULTS = Path(__file__).parent / "results"
@@ -18,7 +18,7 @@ HIDDEN_256 = ("--hidden", "256", "--phi-hidden", "256", "--density-hidden", "256
 
 
 def commands(seconds: float) -> dict[str, list[str]]:
-    """The file name of each result, and the arguments of `susd bench` that give it."""
+    """The file name of each result, and the arguments of `susd bench` for it."""
     found: dict[str, list[str]] = {}
     for env in ENVIRONMENTS:
         found[f"env-{env}"] = ["env", env, "--num-envs", "1024"]
@@ -32,11 +32,11 @@ def commands(seconds: float) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Measure what was asked for, or everything."""
+    """Run the named benchmarks, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="results to record, for example env-gunner; default: all")
-    parser.add_argument("--seconds", type=float, default=20.0, help="time spent measuring each, without compiling")
-    parser.add_argument("--folder", type=Path, default=RESULTS, help="where the JSON files go")
+    parser.add_argument("--seconds", type=float, default=20.0, help="time spent on each, without compilation")
+    parser.add_argument("--folder", type=Path, default=RESULTS, help="folder of the JSON files")
     options = parser.parse_args()
     known = commands(options.seconds)
     unknown = [name for name in options.names if name not in known]
@@ -50,7 +50,7 @@ def main() -> None:
             sys.exit(f"susd bench {' '.join(known[name])} failed")
         result = json.loads(done.stdout)
         write_json(options.folder / f"{name}.json", result)
-        print(bench.table(result), end="\n\n", flush=True)
+        print(bench.format_bench(result), end="\n\n", flush=True)
 
 
 if __name__ == "__main__":

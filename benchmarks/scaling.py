@@ -1,7 +1,7 @@
 """Measure the normalisation of Ant and HalfCheetah: mean and standard deviation of every observation.
 
 `python benchmarks/scaling.py` runs random actions, uniform in [-1, 1], from many resets for 50 steps each, and writes
-src/susd/envs/mujoco/scaling.json. Skills are trained on these numbers: old runs belong to the old file.
+src/susd/envs/mujoco/scaling.json. Trained skills depend on these values: a run needs the file it was trained with.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from susd.envs.mujoco import bodies
-from susd.runs.folder import write_json
+from susd.runs.atomic import write_json
 
 STEPS = 50
 NUM_ENVS = 64
 
 
 def measure(env: bodies.Body, rollouts: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of the raw states of random rollouts, the first state of each left out."""
+    """Mean and standard deviation of the raw states of random rollouts, without the first state of each."""
     random = np.random.default_rng(seed)
     count, total, square = 0, 0.0, 0.0
     for episode in range(rollouts // env.num_envs):
@@ -33,7 +33,7 @@ def measure(env: bodies.Body, rollouts: int, seed: int = 0) -> tuple[np.ndarray,
 
 
 def main() -> None:
-    """Both bodies, rounded to six digits."""
+    """Measure both bodies; values are rounded to six digits."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rollouts", type=int, default=10_048, help="of each body; a multiple of 64")
     options = parser.parse_args()
@@ -48,7 +48,7 @@ def main() -> None:
             "mean": [float(f"{x:.6g}") for x in mean],
             "std": [float(f"{x:.6g}") for x in std],
         }
-        print(f"{kind.name}: standard deviation of the place {[round(float(x), 3) for x in std[list(kind.axes)]]}")
+        print(f"{kind.name}: standard deviation of the position {[round(float(x), 3) for x in std[list(kind.axes)]]}")
     write_json(Path(bodies.__file__).with_name("scaling.json"), result)
 
 

@@ -1,5 +1,7 @@
-"""Children that run the command line for real, on tiny networks, with one cache of compiled programs for the session."""
+"""What the tests share: tiny runs that are trained once, and the command line in this process and in children."""
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -10,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-# Optimising tiny programs takes longer than running them. Children alone get this, and all of them the same.
+# Optimising tiny programs takes longer than running them. It is set before JAX is imported, here and in all children, so
+# that their runs are the same bit for bit.
 XLA_FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+os.environ["XLA_FLAGS"] = XLA_FLAGS
+
+import pytest  # noqa: E402
+
 TINY = (
     *("--hidden", "8", "--phi-hidden", "8", "--density-hidden", "8", "--gradient-steps", "2", "--batch-size", "8"),
     *("--episodes", "2", "--horizon", "10", "--buffer-size", "2000", "--warmup", "60"),
@@ -52,14 +57,30 @@ class Command:
         return self("train", "--run", run, "--resume", "--no-eval", *arguments, code=code)
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The one sentence with which a command ends that exits with 2."""
+def call(*arguments: object, code: int = 0) -> None:
+    """`susd` in this process, which is much faster than a child; what it prints can be captured by capsys."""
     from susd.cli.main import main
 
     with pytest.raises(SystemExit) as exited:
         main([str(argument) for argument in arguments])
+    assert (exited.value.code or 0) == code
+
+
+def call_train(env: str, run: object, *arguments: object, code: int = 0) -> None:
+    """A new tiny run in this process, without the evaluation at its end."""
+    call("train", env, "--run", run, *TINY, "--no-eval", "--quiet", *arguments, code=code)
+
+
+def call_resume(run: object, *arguments: object, code: int = 0) -> None:
+    """Resume a run in this process."""
+    call("train", "--run", run, "--resume", "--no-eval", "--quiet", *arguments, code=code)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one sentence of a command that exits with 2."""
+    capsys.readouterr()
+    call(*arguments, code=2)
     printed = capsys.readouterr()
-    assert exited.value.code == 2, printed
     assert printed.out == ""
     assert printed.err.count("\n") == 1
     prefix, sentence = "susd: error: ", printed.err.strip()
@@ -68,17 +89,17 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 def checksum(run: Path) -> str:
-    """What `susd show` says of the whole state."""
-    from susd.cli.tables import show
+    """The checksum of the whole state, as `susd show` prints it."""
+    from susd.runs.status import status
 
-    status = show(run)
-    assert status["checksum"]
-    assert status["skipped"] == []
-    return str(status["checksum"])
+    found = status(run)
+    assert found["checksum"]
+    assert found["skipped"] == []
+    return str(found["checksum"])
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
-    """All rows as they are in the file, without the times, which alone may differ between two equal runs."""
+    """All rows of the metrics file without the times, which differ between equal runs."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert all(row.pop("seconds") > row.pop("env_seconds", 0) for row in rows)
     return rows
@@ -104,15 +125,16 @@ def susd(tmp_path: Path, child_environment: dict[str, str]) -> Command:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory, child_environment: dict[str, str]) -> Callable[..., Path]:
+def trained(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Callable[..., Path]:
     """Train a run once in the session and return its folder, to be read and copied, never changed."""
     done: dict[tuple[object, ...], Path] = {}
 
     def train(env: str, *arguments: object) -> Path:
         if (env, *arguments) not in done:
-            folder = tmp_path_factory.mktemp("trained")
-            Command(folder, child_environment).train(env, "run", *arguments)
-            done[env, *arguments] = folder / "run"
+            run = tmp_path_factory.mktemp("trained") / "run"
+            with contextlib.redirect_stdout(io.StringIO()):
+                call_train(env, run, *arguments)
+            done[env, *arguments] = run
         return done[env, *arguments]
 
     return train

@@ -1,11 +1,10 @@
-"""Tiny worlds whose answer is known, and trainings of a method or of the whole learner in one compiled call."""
+"""Tiny environments with a known optimum, and training of a method or of the whole learner in one compiled call."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,14 +15,14 @@ from susd.config import configure
 from susd.envs.base import EnvSpec
 from susd.factors import Factorization
 from susd.learner import Learner, LearnerState
-from susd.methods.base import Method
-from susd.methods.registry import METHODS, options_of
+from susd.methods import registry
+from susd.methods.base import Method, RunningMean
 from susd.sac import descend
 from susd.skills import SkillSpace
 from susd.training.trainer import Trainer
 from susd.types import Transition
 
-# What a probe depends on is written out, so that it does not move with the presets.
+# Everything a probe depends on is set here, so that it does not change with the presets.
 SMALL: dict[str, Any] = {
     "episodes": 8,
     "gradient_steps": 25,
@@ -37,7 +36,7 @@ SMALL: dict[str, Any] = {
     "discount": 0.85,
     "learning_rate": 3e-3,
     "adaptive_alpha": True,
-    "target_entropy": 0.3,  # actions near their ends are likely; uniform ones would have 0.69
+    "target_entropy": 0.3,  # actions near their bounds are likely; uniform actions would have 0.69
 }
 OWN: dict[str, Any] = {
     "lambda_init": 30.0,
@@ -52,7 +51,7 @@ OWN: dict[str, Any] = {
 
 
 def random_batch(skills: SkillSpace, obs_size: int, seed: int = 0, size: int = 14) -> Transition:
-    """Transitions that mean nothing, with steps of about the size of the state."""
+    """Random transitions, with steps of about the size of the state."""
     rng = np.random.default_rng(seed)
     obs, step = rng.normal(size=(2, size, obs_size))
     skill = np.asarray(skills.project(jnp.asarray(rng.normal(size=(size, skills.size)), jnp.float32)))
@@ -66,21 +65,25 @@ def random_batch(skills: SkillSpace, obs_size: int, seed: int = 0, size: int = 1
 def updated(
     method: Method, params: Any, batch: Transition, parts: int = 1, **options: Any
 ) -> tuple[LearnerState, dict[str, jax.Array]]:
-    """The first update of a learner with these parameters; its field `sac` is what SAC was given."""
-    settings = {"reward_scale": 1.0, "normalise_reward": False, "skill_input_scale": 1.0, **options}
-    learner = Learner(method, Recorder(parts), len(batch.done), **settings)  # type: ignore[arg-type]
+    """The first update of a learner with these parameters; the field `sac` of the result is the batch that SAC received."""
+    return _compiled_update(method, parts, len(batch.done), tuple(options.items()))(params, batch)
+
+
+@cache
+def _compiled_update(method: Method, parts: int, size: int, options: tuple[tuple[str, Any], ...]) -> Any:
+    settings = {"reward_scale": 1.0, "normalise_reward": False, "skill_input_scale": 1.0, **dict(options)}
+    learner = Learner(method, Recorder(parts), size, **settings)  # type: ignore[arg-type]
 
     def run(params: Any, batch: Transition) -> Any:
-        start = learner.init(jax.random.key(0))
-        new = (params, method.optimizer().init(params), method.init_stats(params))
-        start = eqx.tree_at(lambda s: (s.params, s.opt, s.stats), start, new, is_leaf=lambda x: x is None)
+        opt, stats = method.optimizer().init(params), method.init_stats(params)
+        start = LearnerState(params, opt, stats, RunningMean.init(), None)  # type: ignore[arg-type]
         return learner.update(start, batch, jax.random.key(1))
 
-    return fast(run)(params, batch)
+    return fast(run)
 
 
 def fit(method: Any, sample: Callable[[jax.Array], Transition], steps: int, seed: int = 0) -> tuple[Any, Any, Any]:
-    """Gradient steps of the method alone on batches made by `sample(key)`: parameters, statistics, infos [steps]."""
+    """Gradient steps of the method alone on batches from `sample(key)`: parameters, statistics, infos [steps]."""
     optimizer = method.optimizer()
 
     def one(carry: Any, key: jax.Array) -> Any:
@@ -98,12 +101,12 @@ def fit(method: Any, sample: Callable[[jax.Array], Transition], steps: int, seed
     return params, stats, jax.tree.map(np.asarray, infos)
 
 
-# --- worlds -------------------------------------------------------------------------------------------------------------
+# --- environments -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Box:
-    """A point in a box: s_d moves by speed_d a_d, up to walls at +-limit_d. It starts in the middle; one factor each."""
+    """A point in a box: s_d moves by speed_d a_d, up to walls at +-limit_d, from the middle; every axis is a factor."""
 
     speeds: tuple[float, ...]
     limits: tuple[float, ...]
@@ -134,7 +137,7 @@ LINE = Box((0.1,), (1.0,))  # ten steps from the middle to a wall
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training left behind, and what it logged per epoch."""
+    """The result of a training, and what it logged per epoch."""
 
     trainer: Trainer
     learner: LearnerState
@@ -146,7 +149,7 @@ class Trained:
         return np.asarray(fast(method.encode)(self.learner.params, jnp.asarray(obs, jnp.float32)))
 
     def rollout(self, skills: np.ndarray) -> np.ndarray:
-        """Where each skill's mean actions lead, [T, W, S]."""
+        """The trajectory of each skill with mean actions, [T, W, S]."""
         trainer, key = self.trainer, jax.random.key(0)
 
         def run(actor: Any, z: jax.Array) -> jax.Array:
@@ -159,7 +162,8 @@ class Trained:
 def train(env: Box, method: str, epochs: int, seed: int = 0, **changes: Any) -> Trained:
     """All epochs of a small run in one compiled scan."""
     replay = SMALL["episodes"] * env.horizon * epochs
-    own = {name: value for name, value in OWN.items() if name in options_of({"method": method, **METHODS[method].fixed})}
+    card = registry.method(method)
+    own = {name: value for name, value in OWN.items() if name in card.active(card.fixed)}
     config = configure("probe", **{**SMALL, **own, "method": method, "buffer_size": replay, **changes})
     trainer = Trainer.build(config, env)
 

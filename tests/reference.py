@@ -1,4 +1,4 @@
-"""What tests of methods share: networks by hand in float64, finite differences, Adam's first step, short trainings."""
+"""What the tests of methods share: networks in float64 NumPy, finite differences, Adam's first step, short trainings."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,8 +13,12 @@ from susd.types import Policy, Transition
 
 
 def fast(function: Callable[..., Any], level: int = 0) -> Callable[..., Any]:
-    """jit with less optimisation, which takes longer than a tiny program runs; level 1 is for trainings."""
-    options = {"xla_backend_optimization_level": level, "xla_llvm_disable_expensive_passes": True}
+    """jit with little optimisation, which takes longer than a tiny program runs; level 1 is for long trainings."""
+    options = {
+        "xla_backend_optimization_level": level,
+        "xla_llvm_disable_expensive_passes": True,
+        "xla_cpu_use_fusion_emitters": level > 0,
+    }
     return jax.jit(function, compiler_options=options)
 
 
@@ -23,7 +27,7 @@ def plain(x: Any) -> np.ndarray:
 
 
 def random_like(init: Callable[..., Any], seed: int = 0, scale: float = 0.5) -> Any:
-    """Random numbers in the shapes of what `init(key)` makes: biases start at zero, where a forgotten one goes unseen."""
+    """Random values in the shapes of `init(key)`; a real initialisation has zero biases, which would hide a missing one."""
     rng = np.random.default_rng(seed)
     shapes = jax.eval_shape(init, jax.random.key(0))
     return jax.tree.map(lambda leaf: (scale * rng.normal(size=leaf.shape)).astype(np.float32), shapes)
@@ -49,13 +53,13 @@ def differences(function: Callable[[Any], float], tree: Any, step: float = 1e-6)
     leaves, structure = jax.tree.flatten(jax.tree.map(plain, tree))
     gradients = [np.zeros_like(leaf) for leaf in leaves]
     for leaf, gradient in zip(leaves, gradients, strict=True):
-        for place in np.ndindex(leaf.shape):
-            old, ends = leaf[place], []
+        for index in np.ndindex(leaf.shape):
+            old, ends = leaf[index], []
             for moved in (old + step, old - step):
-                leaf[place] = moved
+                leaf[index] = moved
                 ends.append(function(jax.tree.unflatten(structure, leaves)))
-            leaf[place] = old
-            gradient[place] = (ends[0] - ends[1]) / (2 * step)
+            leaf[index] = old
+            gradient[index] = (ends[0] - ends[1]) / (2 * step)
     return jax.tree.unflatten(structure, gradients)
 
 
@@ -66,15 +70,15 @@ def assert_same_gradient(ours: Any, expected: Any) -> None:
 
 
 def assert_first_adam_step(new: Any, old: Any, gradient: Any, rate: float) -> None:
-    """Adam's bias-corrected moments are at first the gradient and its square."""
+    """In the first step Adam's bias-corrected moments are the gradient and its square."""
     for a, b, g in zip(*(jax.tree.leaves(t) for t in (new, old, gradient)), strict=True):
-        clear = np.abs(plain(g)) > 1e-5  # below, two compiled gradients differ in their last bits
+        clear = np.abs(plain(g)) > 1e-5  # below this, two compiled gradients differ by rounding
         step = rate * plain(g) / (np.abs(plain(g)) + 1e-8)
         np.testing.assert_allclose(plain(a)[clear], (plain(b) - step)[clear], atol=1e-5)
 
 
 def unlearned(learner: Learner, params: Any) -> LearnerState:
-    """A learner with these parameters before its first step: Adam and the running means start from zeros."""
+    """A learner with these parameters before its first step: the states of Adam and the running means are zero."""
     shapes = jax.eval_shape(learner.init, jax.random.key(0))
     zero = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     return LearnerState(params, zero.opt, zero.stats, zero.reward_square, zero.sac)
@@ -83,7 +87,7 @@ def unlearned(learner: Learner, params: Any) -> LearnerState:
 def practised(
     learner: Learner, start: LearnerState, env: Environment, steps: int, key: jax.Array
 ) -> tuple[LearnerState, dict[str, jax.Array]]:
-    """`steps` updates, each on fresh episodes of one step: what a loss logs is about states that it has not seen."""
+    """`steps` updates, each on new episodes of one step: a loss is logged for states that it was not trained on."""
 
     def one(state: LearnerState, step_key: jax.Array) -> tuple[LearnerState, dict[str, jax.Array]]:
         k_skills, k_run, k_update = jax.random.split(step_key, 3)
@@ -94,12 +98,12 @@ def practised(
 
 
 def sampling(learner: Learner, state: LearnerState) -> Policy:
-    """The policy as it explores."""
+    """The policy with sampled actions."""
     return lambda obs, skill, key: state.sac.actor.sample(learner.policy_input(obs, skill), key)[0]
 
 
 class Recorder:
-    """In the place of SAC: keeps the batch it is given."""
+    """In the place of SAC: keeps the batch that it receives."""
 
     def __init__(self, parts: int = 1) -> None:
         self.parts = parts
@@ -112,7 +116,7 @@ class Recorder:
 
 
 def random_transitions(skills: Any, obs_size: int, size: int = 14, seed: int = 0) -> Transition:
-    """Transitions that no world made, with skills of the space."""
+    """Random transitions, with skills of the space."""
     rng = np.random.default_rng(seed)
     obs, next_obs = rng.normal(size=(2, size, obs_size))
     skill = skills.project(np.asarray(rng.normal(size=(size, skills.size)), np.float32))

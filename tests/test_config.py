@@ -1,4 +1,4 @@
-"""Every option of a run is checked before anything long begins, and a bad one is named with its value and its limit."""
+"""Every option of a run is checked before any long work; errors name the option, its value and its limit."""
 
 import dataclasses
 import json
@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
-from susd.config import PRESETS, Config, configure
-from susd.envs import ENVIRONMENTS, make
+import susd
+from susd.config import GROUPS, LAYERS, PRESETS, SAC_OPTIONS, Config, configure, resolve, sac_option
+from susd.envs import make
+from susd.envs.registry import BUILT_IN as ENVIRONMENTS
 from susd.errors import UserError
+from susd.learner import Learner
+from susd.methods.registry import method_options, methods
 from susd.methods.susd import Susd
-from susd.training.build import build_learner
+from susd.sac import Sac
 
 FIELDS = dataclasses.fields(Config)
 NUMBERS = [spec for spec in FIELDS if type(spec.default) in (int, float)]
@@ -65,13 +69,13 @@ def test_high_limits(spec: Any) -> None:
 @pytest.mark.parametrize("spec", NUMBERS, ids=name_of)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "1", None, True, [1]], ids=repr)
 def test_not_a_number(spec: Any, value: Any) -> None:
-    kind = "a finite number" if isinstance(spec.default, float) else "a whole number"
+    kind = "a finite number" if isinstance(spec.default, float) else "an integer"
     assert refusal(**{spec.name: value}) == f"{flag(spec.name)} is {value!r}; it must be {kind}"
 
 
-def test_whole_numbers_are_whole() -> None:
-    assert refusal(epochs=2.5) == "--epochs is 2.5; it must be a whole number"
-    assert Config(reward_scale=2).reward_scale == 2  # but a whole number is a number
+def test_integers() -> None:
+    assert refusal(epochs=2.5) == "--epochs is 2.5; it must be an integer"
+    assert Config(reward_scale=2).reward_scale == 2  # an integer is a finite number
 
 
 @pytest.mark.parametrize("spec", CHOICES, ids=name_of)
@@ -97,7 +101,7 @@ def test_other_types(name: str, value: Any, kind: str) -> None:
     assert refusal(**{name: value}) == f"{flag(name)} is {value!r}; it must be {kind}"
 
 
-def test_the_last_seed_is_a_seed_too() -> None:
+def test_limit_of_the_last_seed() -> None:
     top = 2**31 - 1
     assert Config(seed=top, seeds=1).seed == top
     assert Config(seed=top - 3, seeds=4).seeds == 4
@@ -108,7 +112,7 @@ def test_the_last_seed_is_a_seed_too() -> None:
 
 
 @pytest.mark.parametrize("env", [*ENVIRONMENTS, "another"])
-def test_the_paper_preset_is_the_specification(env: str) -> None:
+def test_paper_preset_follows_the_specification(env: str) -> None:
     config = configure(env, "paper")
     assert (config.env, config.preset, config.method) == (env, "paper", "susd")
     expected = {
@@ -149,25 +153,25 @@ def test_the_paper_preset_is_the_specification(env: str) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_presets_can_be_changed_option_by_option(env: str, preset: str) -> None:
+def test_changed_options(env: str, preset: str) -> None:
     start = configure(env, preset)
     changed = configure(env, preset, tau=0.25, seed=9)
     assert changed == dataclasses.replace(start, tau=0.25, seed=9)
     assert start.preset == preset
 
 
-def test_quick_is_the_default_and_another_preset() -> None:
+def test_quick_is_the_default() -> None:
     assert configure("gunner") == configure("gunner", "quick")
     quick, paper = configure("gunner", "quick"), configure("gunner", "paper")
     assert quick.epochs < paper.epochs
     assert quick.hidden < paper.hidden
 
 
-def test_environment_options_join_those_of_the_preset() -> None:
+def test_env_options_are_joined() -> None:
     before = configure("multi_particle", "paper").env_options
     assert before
     assert configure("multi_particle", "paper", env_options={"layout_seed": 3}).env_options == {**before, "layout_seed": 3}
-    assert configure("multi_particle", "paper").env_options == before  # the preset itself is not touched
+    assert configure("multi_particle", "paper").env_options == before  # the preset is unchanged
 
 
 def test_unknown_names() -> None:
@@ -175,7 +179,7 @@ def test_unknown_names() -> None:
         configure("gunner", "slow")
     with pytest.raises(UserError, match=r"option 'hiden' is unknown; options are .*hidden"):
         configure("gunner", hiden=3)
-    with pytest.raises(UserError, match=r"--method is 'metro'; choose one of susd, .*metra, .*dusdi"):
+    with pytest.raises(UserError, match=r"method .metro. is unknown; choose one of susd, .*dusdi, or FILE.py:NAME"):
         configure("gunner", method="metro")
 
 
@@ -186,23 +190,107 @@ def test_json_round_trip(env: str, preset: str) -> None:
     assert Config.from_json(json.loads(json.dumps(config.to_json(), allow_nan=False))) == config
 
 
+@pytest.mark.parametrize("name", methods())
+def test_json_has_used_options_only(name: str) -> None:
+    config = configure("gunner", method=name)
+    values = config.to_json()
+    assert set(values) == {spec.name for spec in FIELDS if config.has(spec.name)}
+    assert set(values) >= {spec.name for spec in FIELDS} - method_options()
+    assert Config.from_json(values) == config
+    assert ("weight" in values) == name.startswith("susd")
+
+
 def test_json_of_another_version() -> None:
     values = configure("gunner", "paper").to_json()
-    with pytest.raises(UserError, match=r"not of this version of susd: it does not know warmth, width$"):
-        Config.from_json({**values, "width": 1, "warmth": 1})
-    younger = ("embedding", "weight_scope", "distance", "disentangle", "features", "critic")
-    old = {name: value for name, value in values.items() if name not in younger}
-    assert Config.from_json(old) == configure("gunner", "paper")  # what is younger than the run has its default
+    with pytest.raises(UserError) as caught:
+        Config.from_json({**values, "replay": 1, "keep": 1})
+    assert str(caught.value) == (
+        "this run has options that this version of susd does not know: keep, replay; "
+        "runs of earlier versions cannot be loaded and must be trained again"
+    )
+    added = ("embedding", "weight_scope", "distance", "disentangle", "features", "critic")
+    old = {name: value for name, value in values.items() if name not in added}
+    assert Config.from_json(old) == configure("gunner", "paper")  # an option added after the run has its default
     with pytest.raises(UserError, match="--epochs is 0"):
         Config.from_json({**Config().to_json(), "epochs": 0})
+
+
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+@pytest.mark.parametrize("name", methods())
+def test_settings_are_those_of_the_config(name: str, env: str, preset: str) -> None:
+    settings, config = resolve(env, preset, method=name, tau=0.25), configure(env, preset, method=name, tau=0.25)
+    assert list(settings) == [spec.name for spec in FIELDS]
+    for spec in FIELDS:
+        setting = settings[spec.name]
+        assert (setting.value, setting.used) == (getattr(config, spec.name), config.has(spec.name))
+        assert setting.help == spec.metadata["help"]
+        assert setting.layer in LAYERS
+        if setting.layer == "default" and spec.name not in ("env", "env_options"):
+            assert setting.value == spec.default
+        if not setting.used:
+            assert setting.layer == "default"
+
+
+def test_layer_of_a_value() -> None:
+    def layer(option: str, env: str = "gunner", preset: str = "quick", **changes: Any) -> tuple[Any, str]:
+        setting = resolve(env, preset, **changes)[option]
+        return setting.value, setting.layer
+
+    assert layer("tau") == (0.005, "default")
+    assert layer("hidden") == (128, "preset")
+    assert layer("hidden", preset="paper") == (1024, "default")
+    assert layer("discount") == (0.5, "environment")
+    assert layer("discount", method="metra") == (0.85, "method")  # the method's value in this environment
+    assert layer("discount", "kitchen", method="metra") == (0.95, "environment")
+    assert layer("discount", method="metra", discount=0.5) == (0.5, "you")
+    assert layer("lambda_init", method="metra", preset="paper") == (30.0, "method")
+    assert layer("lambda_init", method="metra") == (30.0, "preset")
+    assert layer("prior", method="metra") == ("sphere", "method")
+    assert layer("weight", method="susd-w") == ("none", "method")
+    assert layer("weight", method="metra") == ("raw", "default")  # not used
+    assert layer("alpha_init", "multi_particle", method="dusdi") == (0.3, "method")
+    assert layer("env_options", "kitchen")[1] == "environment"
+    assert layer("env_options", "kitchen", env_options={"layout": "released"})[1] == "you"
+    assert layer("env") == ("gunner", "you")
+    assert layer("preset") == ("quick", "default")
+    assert layer("preset", preset="paper") == ("paper", "you")
+    assert layer("method") == ("susd", "default")
+    assert layer("method", method="lsd") == ("lsd", "you")
+
+
+def test_groups_begin_at_options() -> None:
+    names = [spec.name for spec in FIELDS]
+    assert names[0] in GROUPS
+    assert [name for name in names if name in GROUPS] == list(GROUPS)
+
+
+def test_module_is_the_function() -> None:
+    assert susd.config("gunner", seed=2) == configure("gunner", seed=2)
 
 
 # --- what is built from it --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", SAC_OPTIONS)
+def test_sac_options_are_defined_once(name: str) -> None:
+    spec = next(spec for spec in FIELDS if spec.name == name)
+    assert sac_option(name, spec.default).metadata == spec.metadata
+
+
+def test_sac_of_a_config() -> None:
+    config = configure("gunner", hidden=19, tau=0.25)
+    sac = Sac.from_config(config, 7, 2, parts=3, discount=0.5)
+    assert (sac.inputs, sac.actions, sac.parts, sac.hidden, sac.tau, sac.discount) == (7, 2, 3, 19, 0.25, 0.5)
+    assert sac.activation == config.actor_activation
+
+
 @pytest.mark.parametrize("weight", ["mean", "none"])
 def test_options_reach_the_learner(weight: str) -> None:
-    """Numbers that occur nowhere else, so that two swapped options are seen."""
+    """All values differ, so that two swapped options are detected."""
     density: dict[str, Any] = {"min_std": 0.017, "density_hidden": 29, "weight_scope": "state"}
     config = configure(
         "gunner",
@@ -233,7 +321,7 @@ def test_options_reach_the_learner(weight: str) -> None:
         batch_size=61,
     )
     spec = make("gunner").spec
-    learner = build_learner(config, spec)
+    learner = Learner.from_config(config, spec)
     method, sac = learner.method, learner.sac
     assert isinstance(method, Susd)
     assert method.factorization == spec.factorization
@@ -253,18 +341,19 @@ def test_options_reach_the_learner(weight: str) -> None:
     ("prior", "scale"),
     [("sphere", math.sqrt(3 * 2)), ("factor_sphere", math.sqrt(2)), ("gaussian", 1.0), ("one_hot", 1.0)],
 )
-def test_skills_are_scaled_to_unit_variance_on_request(prior: str, scale: float) -> None:
+def test_scale_of_the_skill_input(prior: str, scale: float) -> None:
     spec = make("gunner").spec
-    assert build_learner(configure("gunner", prior=prior, scale_skill=True), spec).skill_input_scale == pytest.approx(scale)
-    assert build_learner(configure("gunner", prior=prior, scale_skill=False), spec).skill_input_scale == 1.0
+    for scaled, expected in ((True, scale), (False, 1.0)):
+        learner = Learner.from_config(configure("gunner", prior=prior, scale_skill=scaled), spec)
+        assert learner.skill_input_scale == pytest.approx(expected)
 
 
-def test_who_sees_the_agent() -> None:
+def test_share_agent() -> None:
     spec = make("gunner").spec
     first, second, third = spec.factorization.names
 
     def sharing(text: str) -> tuple[str, ...]:
-        method = build_learner(configure("gunner", share_agent=text), spec).method
+        method = Learner.from_config(configure("gunner", share_agent=text), spec).method
         assert isinstance(method, Susd)
         return method.share_agent
 

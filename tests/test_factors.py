@@ -1,4 +1,4 @@
-"""A factorization is a partition of the observation, however it is written; anything else is refused by name and index."""
+"""A factorization is a partition of the observation in every notation; errors name the factor and the index."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def test_random_partitions_round_trip(factors: dict[str, list[int]]) -> None:
 
 
 @given(partitions())
-def test_membership_says_whose_each_index_is(factors: dict[str, list[int]]) -> None:
+def test_membership(factors: dict[str, list[int]]) -> None:
     made = Factorization.from_mapping(factors, size_of(factors))
     assert len(made) == len(factors)
     assert made.sizes == tuple(len(indices) for indices in factors.values())
@@ -52,19 +52,19 @@ def test_membership_says_whose_each_index_is(factors: dict[str, list[int]]) -> N
 
 
 @given(partitions(), st.data())
-def test_a_partition_with_one_index_changed_is_none(factors: dict[str, list[int]], data: st.DataObject) -> None:
+def test_one_changed_index_is_refused(factors: dict[str, list[int]], data: st.DataObject) -> None:
     size = size_of(factors)
     name = data.draw(st.sampled_from(list(factors)))
-    place = data.draw(st.integers(0, len(factors[name]) - 1))
-    lost = factors[name][place]
+    position = data.draw(st.integers(0, len(factors[name]) - 1))
+    lost = factors[name][position]
     wrong = data.draw(st.integers(-3, size + 3).filter(lambda index: index != lost))
     changed = {key: list(indices) for key, indices in factors.items()}
-    changed[name][place] = wrong
+    changed[name][position] = wrong
     with pytest.raises(UserError, match=rf"index {wrong}\b"):
         Factorization.from_mapping(changed, size)
 
 
-def test_parse_ranges_single_indices_and_joins() -> None:
+def test_parse() -> None:
     made = Factorization.parse("agent=0:3, ammo=3:5+7 ,view=5:7", 8)
     assert made.names == ("agent", "ammo", "view")
     assert made.indices == ((0, 1, 2), (3, 4, 7), (5, 6))
@@ -79,7 +79,7 @@ def test_boundaries_are_contiguous_blocks() -> None:
 BAD: list[tuple[str, Callable[[], Factorization], str]] = [
     ("overlap", lambda: Factorization.parse("a=0:3,b=2:4", 4), "index 2 is in factor 'a' and again in factor 'b'"),
     ("twice in one factor", lambda: Factorization.parse("a=0:2+1", 2), "index 1 is in factor 'a' and again in factor 'a'"),
-    ("gap", lambda: Factorization.parse("a=0:2,b=3:5", 6), "index 2 belongs to no factor (2 missing in all: [2, 5])"),
+    ("gap", lambda: Factorization.parse("a=0:2,b=3:5", 6), "index 2 belongs to no factor (2 missing in total: [2, 5])"),
     ("missing end", lambda: Factorization.parse("a=0:2", 3), "index 2 belongs to no factor"),
     ("duplicate", lambda: Factorization.parse("a=0:2,a=2:4", 4), "factor 'a' is named twice"),
     ("duplicate names", lambda: Factorization(("a", "a"), ((0,), (1,)), 2), "factor 'a' is named twice"),
@@ -108,7 +108,7 @@ BAD: list[tuple[str, Callable[[], Factorization], str]] = [
 
 
 @pytest.mark.parametrize(("make", "message"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
-def test_errors_name_the_factor_and_the_index(make: Callable[[], Factorization], message: str) -> None:
+def test_errors(make: Callable[[], Factorization], message: str) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
         make()
 

@@ -11,12 +11,12 @@ import pytest
 
 from reference import Recorder, fast, plain, random_like, random_transitions, unlearned
 from susd.config import configure
+from susd.envs import make
 from susd.learner import Learner
 from susd.methods.base import RunningMean
 from susd.methods.susd import Susd
 from susd.networks import MLP
 from susd.sac import SacBatch, SacState
-from susd.training.build import build_env, build_learner
 
 KEY = jax.random.key(0)
 TINY = {"hidden": 8, "phi_hidden": 8, "discount": 0.9}
@@ -24,7 +24,8 @@ TINY = {"hidden": 8, "phi_hidden": 8, "discount": 0.9}
 
 def built(method: str, env: str = "gunner", **changes: Any) -> Learner:
     config = configure(env, method=method, **TINY, **changes)
-    return build_learner(config, build_env(config).spec)
+    factors = {"factors": int(config.factors)} if config.factors else {}
+    return Learner.from_config(config, make(env, **factors).spec)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def built(method: str, env: str = "gunner", **changes: Any) -> Learner:
         ("susd", {"critic": "decomposed"}, 4),
         ("susd-q", {}, 4),
         ("susd-q", {"factors": "4"}, 5),
-        ("susd-q", {"factors": "1"}, 1),  # one part is the whole reward: nothing to decompose
+        ("susd-q", {"factors": "1"}, 1),  # a single factor: nothing to decompose
         ("susd-q", {"env": "multi_particle"}, 11),
         ("dusdi", {"critic": "decomposed"}, 4),
         ("dusdi", {"preset": "paper"}, 4),
@@ -52,14 +53,14 @@ def test_heads_of_the_critics(method: str, changes: dict[str, Any], heads: int) 
 
 @pytest.fixture(scope="module")
 def joined() -> tuple[Learner, Any, Any]:
-    """SUSD with one critic head per factor as it is built, random parameters, and a batch."""
+    """SUSD with one critic head per factor, random parameters, and a batch."""
     learner = built("susd-q", learning_rate=0.05, density_hidden=8)
     return learner, random_like(learner.method.init, scale=0.3), random_transitions(learner.method.skills, 18)
 
 
 @pytest.mark.parametrize("normalise", [False, True])
-def test_parts_of_the_reward_reach_their_heads_on_one_scale(joined: tuple[Learner, Any, Any], normalise: bool) -> None:
-    """w_i r_i with the weights from before the step and phi from after it, over the running mean square of the sum."""
+def test_scale_of_the_reward_parts(joined: tuple[Learner, Any, Any], normalise: bool) -> None:
+    """w_i r_i with the old weights and the updated phi, divided by the running root mean square of the sum."""
     learner, params, batch = joined
     method = learner.method
     assert isinstance(method, Susd)
@@ -93,15 +94,15 @@ def test_parts_of_the_reward_reach_their_heads_on_one_scale(joined: tuple[Learne
 
 
 def summed(critic: MLP) -> MLP:
-    """One head whose value is the sum of all."""
+    """A single head whose value is the sum of all heads."""
     weights, biases = (
         (*layers[:-1], np.asarray(layers[-1]).sum(axis=-1, keepdims=True)) for layers in (critic.weights, critic.biases)
     )
     return MLP(weights, biases, critic.activation, critic.precision)
 
 
-def test_targets_of_the_heads_add_up_to_the_single_target(joined: tuple[Learner, Any, Any]) -> None:
-    """Sample by sample, ends included, where both critics agree: then no minimum stands between the sums."""
+def test_targets_of_the_heads_add_up(joined: tuple[Learner, Any, Any]) -> None:
+    """To the target of a single head, for every transition, if both critics agree: then minimum and sum commute."""
     learner, _, batch = joined
     sac = learner.sac
     single = dataclasses.replace(sac, parts=1)
@@ -117,7 +118,7 @@ def test_targets_of_the_heads_add_up_to_the_single_target(joined: tuple[Learner,
     def targets(of: Any, its: SacState, reward: np.ndarray) -> jax.Array:
         rows = SacBatch(x, action, reward, next_x, batch.done)
 
-        def target(row: SacBatch) -> jax.Array:  # a batch of one: what is logged is its target
+        def target(row: SacBatch) -> jax.Array:  # in a batch of one the target is logged
             return of.critic_loss(its.critic, its, jax.tree.map(lambda v: v[None], row), KEY)[1]["target_q"]
 
         return jax.vmap(target)(rows)
@@ -126,4 +127,4 @@ def test_targets_of_the_heads_add_up_to_the_single_target(joined: tuple[Learner,
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
     ended = batch.done == 1
     np.testing.assert_allclose(plain(ours)[ended], parts.sum(axis=1)[ended], rtol=1e-4, atol=1e-4)
-    assert np.abs(plain(ours) - parts.sum(axis=1))[~ended].min() > 1e-3  # the others go on
+    assert np.abs(plain(ours) - parts.sum(axis=1))[~ended].min() > 1e-3  # the others bootstrap

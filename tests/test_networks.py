@@ -1,4 +1,4 @@
-"""Networks against NumPy in float64: densities that integrate to one, ensembles, factored inputs, scales, clamps, norms."""
+"""Networks compared with NumPy in float64: densities, ensembles, factored inputs, scales, clamps, norms."""
 
 import math
 from typing import Any
@@ -28,12 +28,12 @@ SIZE = 6
 
 
 def fresh(init: Any, *args: Any, **options: Any) -> Any:
-    """A network made in one compiled call."""
+    """A network from one compiled call."""
     return fast(lambda key: init(key, *args, **options))(KEY)
 
 
 def shaken(init: Any, *args: Any, **options: Any) -> Any:
-    """A network of that shape with random numbers everywhere."""
+    """A network of that shape with random values in all leaves."""
     return random_like(lambda key: init(key, *args, **options))
 
 
@@ -41,7 +41,7 @@ def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(1).normal(size=shape).astype(np.float32)
 
 
-# One compiled call is much faster to build than one per operation.
+# One compiled call is much faster to compile than one per operation.
 CALL = fast(lambda net, x: net(x))
 SAMPLE = fast(lambda actor, x: actor.sample(x, KEY))
 LOG_PROB = fast(tanh_normal_log_prob)
@@ -52,7 +52,7 @@ LOG_PROB = fast(tanh_normal_log_prob)
 
 @pytest.mark.parametrize(("mean", "std"), [(0.0, 1.0), (0.7, 0.3), (-1.5, 0.05), (0.2, 3.0), (2.0, math.exp(2))])
 def test_tanh_normal_integrates_to_one(mean: float, std: float) -> None:
-    """Over (-1, 1) in the action: cells of width delta a, their middles taken back through arctanh."""
+    """Over actions in (-1, 1): cells of width delta a, whose centres are mapped back by arctanh."""
     edges = np.tanh(np.linspace(-14, 14, 400_001))
     middles, widths = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
     before = np.arctanh(middles)
@@ -61,7 +61,7 @@ def test_tanh_normal_integrates_to_one(mean: float, std: float) -> None:
     assert np.sum(np.exp(plain(log_prob)) * widths) == pytest.approx(1.0 - missing, abs=1e-4)
 
 
-def test_tanh_normal_is_the_change_of_variables() -> None:
+def test_tanh_normal_change_of_variables() -> None:
     before = np.linspace(-8, 8, 101)
     mean, std = 0.4, 1.7
     direct = stats.norm.logpdf(before, mean, std) - np.log(1 - np.tanh(before) ** 2)
@@ -69,8 +69,8 @@ def test_tanh_normal_is_the_change_of_variables() -> None:
     np.testing.assert_allclose(ours, direct, rtol=1e-4, atol=1e-4)
 
 
-def test_tanh_normal_far_out() -> None:
-    """1 - tanh^2 is 0 in floating point from 10 on; its logarithm is log 4 - 2 |u| to machine precision."""
+def test_tanh_normal_tails() -> None:
+    """1 - tanh^2 is 0 in floating point for |u| > 10; its logarithm is log 4 - 2 |u| to machine precision."""
     before = np.linspace(-50, 50, 1001)
 
     def log_prob(u: jax.Array) -> jax.Array:
@@ -96,14 +96,14 @@ def test_log_probs_add_over_dimensions() -> None:
 
 
 @pytest.mark.parametrize(("activation", "function"), [("relu", relu), ("tanh", np.tanh)])
-def test_mlp_against_numpy(activation: str, function: Any) -> None:
+def test_mlp(activation: str, function: Any) -> None:
     mlp = shaken(MLP.init, [5, 7, 6, 3], activation=activation)
     x = normal(11, 5)
     expected = forward(plain(x), [plain(w) for w in mlp.weights], [plain(b) for b in mlp.biases], function)
     np.testing.assert_allclose(CALL(mlp, x), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_an_ensemble_is_separate_mlps() -> None:
+def test_ensemble_is_separate_mlps() -> None:
     both = shaken(MLP.init, [5, 8, 2], ensemble=(3,))
     x = normal(3, 11, 5)
     shared, apart = np.asarray(CALL(both, x[0])), np.asarray(CALL(both, x))
@@ -126,7 +126,7 @@ def test_xavier_scales(fan_in: int, fan_out: int) -> None:
     assert gaussian.std() == pytest.approx(std, rel=0.02)
 
 
-def test_biases_start_at_zero_and_layers_differ() -> None:
+def test_initial_biases_and_layers() -> None:
     mlp = fresh(MLP.init, [4, 4, 4, 4], ensemble=(2,))
     assert all((np.asarray(bias) == 0).all() for bias in mlp.biases)
     assert [bias.shape for bias in mlp.biases] == [(2, 4)] * 3
@@ -136,7 +136,7 @@ def test_biases_start_at_zero_and_layers_differ() -> None:
 def test_bfloat16_is_close_to_float32() -> None:
     wide, narrow = (fresh(MLP.init, [40, 64, 64, 8], precision=p) for p in ("float32", "bfloat16"))
     for a, b in zip(wide.weights, narrow.weights, strict=True):
-        np.testing.assert_array_equal(a, b)  # kept in float32
+        np.testing.assert_array_equal(a, b)  # stored in float32
     x = normal(128, 40)
     run = fast(lambda m: (m(x), jax.grad(lambda n: jnp.mean(n(x) ** 2))(m)))
     (full, *full_grads), (short, *short_grads) = jax.tree.leaves(run(wide)), jax.tree.leaves(run(narrow))
@@ -151,7 +151,7 @@ def test_bfloat16_is_close_to_float32() -> None:
 # --- phi --------------------------------------------------------------------------------------------------------------
 
 
-def test_phi_against_one_network_per_factor() -> None:
+def test_phi_is_one_network_per_factor() -> None:
     phi = shaken(FactoredMLP.init, INDICES, hidden=7, layers=2, dim=2)
     obs = normal(9, SIZE)
     out = np.asarray(CALL(phi, obs))
@@ -163,7 +163,7 @@ def test_phi_against_one_network_per_factor() -> None:
         np.testing.assert_allclose(out[:, i], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_phi_i_sees_factor_i_alone() -> None:
+def test_phi_i_depends_on_factor_i_only() -> None:
     phi = shaken(FactoredMLP.init, INDICES, hidden=16, layers=2, dim=2)
     obs = normal(5, SIZE)
     jacobian = np.asarray(fast(jax.vmap(jax.jacrev(lambda o: phi(o[None])[0])))(obs))  # [B, N, D, S]
@@ -173,7 +173,7 @@ def test_phi_i_sees_factor_i_alone() -> None:
         assert (np.abs(jacobian[:, i][..., list(indices)]).max(axis=(0, 1)) > 0).all()
 
 
-def test_padding_gets_no_gradient() -> None:
+def test_padding_has_no_gradient() -> None:
     phi = shaken(FactoredMLP.init, INDICES, hidden=16, layers=2, dim=2)
     obs = normal(50, SIZE)
     gradient = np.asarray(fast(jax.grad(lambda p: jnp.sum(p(obs) ** 2)))(phi).mlp.weights[0])
@@ -182,8 +182,8 @@ def test_padding_gets_no_gradient() -> None:
         assert (np.abs(gradient[i, : len(indices)]).max(axis=1) > 0).all()
 
 
-def test_phi_starts_with_the_scale_of_its_true_inputs() -> None:
-    """Not that of the widest factor, to which the others are padded."""
+def test_initial_scale_of_phi() -> None:
+    """It follows the size of the factor, not that of the largest one, to which the others are padded."""
     hidden, sizes = 40, (2, 100)
     indices = tuple(tuple(range(size)) for size in sizes)
     phi = jax.tree.map(np.asarray, fresh(FactoredMLP.init, indices, hidden=hidden, layers=2, dim=30))
@@ -203,7 +203,7 @@ SMALL = (5, 3, 16, 2, "tanh", "float32")  # inputs, actions, hidden, layers
 
 
 @pytest.mark.parametrize(("activation", "function"), [("relu", relu), ("tanh", np.tanh)])
-def test_actor_against_numpy(activation: str, function: Any) -> None:
+def test_actor(activation: str, function: Any) -> None:
     actor = shaken(Actor.init, 5, 3, 16, 2, activation, "float32")
     x = normal(9, 5)
     weights = [plain(w) for w in (*actor.trunk.weights, *actor.heads.weights)]
@@ -225,12 +225,12 @@ def test_actor_samples_from_its_density() -> None:
         assert stats.kstest(before[:, d], "norm", (mean[d], math.exp(log_std[d]))).pvalue > 1e-3
     assert np.abs(np.corrcoef(before.T) - np.eye(3)).max() < 0.06
     direct = (stats.norm.logpdf(before, mean, np.exp(log_std)) - np.log(1 - plain(action) ** 2)).sum(axis=1)
-    inside = np.abs(before).max(axis=1) < 4  # further out the action alone does not determine u in float32
+    inside = np.abs(before).max(axis=1) < 4  # beyond this the action does not determine u in float32
     assert inside.mean() > 0.9
     np.testing.assert_allclose(np.asarray(log_prob)[inside], direct[inside], atol=5e-3)
 
 
-def test_actor_heads_start_at_a_tenth() -> None:
+def test_initial_scale_of_the_actor_heads() -> None:
     actor = fresh(Actor.init, 5, 8, 512, 2, "tanh", "float32")
     heads = plain(actor.heads.weights[0])
     expected = 0.1 * math.sqrt(2 / (512 + 8))
@@ -259,7 +259,7 @@ def test_actor_clamps_its_std() -> None:
 
 
 def test_density_is_two_networks() -> None:
-    """Of x, in as many dimensions as y has."""
+    """Mean and log-std of y, as functions of x."""
     density = shaken(Density.init, 4, 3, 9, 2, 1e-6, "float32")
     obs = normal(6, 4)
     for index, ours in enumerate(CALL(density, obs)):
@@ -268,7 +268,7 @@ def test_density_is_two_networks() -> None:
         np.testing.assert_allclose(ours, forward(plain(obs), weights, biases), rtol=1e-4, atol=1e-5)
 
 
-def test_density_clamps_its_std_and_not_its_mean() -> None:
+def test_density_clamps_its_std_only() -> None:
     density = shaken(Density.init, 4, 4, 9, 2, 1e-3, "float32")
     for push, limit in [(1e3, 1e6), (-1e3, 1e-3)]:
         pushed = eqx.tree_at(lambda d: d.nets.biases[-1], density, np.full((2, 4), push, np.float32))
@@ -281,7 +281,7 @@ def test_density_clamps_its_std_and_not_its_mean() -> None:
 
 
 def divided(old: MLP, new: MLP) -> list[float]:
-    """What each weight matrix was divided by."""
+    """The divisor of each weight matrix."""
     for before, after in zip(old.biases, new.biases, strict=True):
         np.testing.assert_array_equal(before, after)
     return [float((plain(a) / plain(b)).mean()) for a, b in zip(old.weights, new.weights, strict=True)]
@@ -297,8 +297,8 @@ def iterated(weight: np.ndarray, right: np.ndarray, iterations: int) -> tuple[np
     return left, right
 
 
-def test_spectral_norms_are_the_largest_singular_values() -> None:
-    """Of a fresh network, whose largest two are close; and its outputs no longer move more than its inputs."""
+def test_spectral_norms_are_exact() -> None:
+    """For an initial network, whose two largest singular values are close; the normalised one is 1-Lipschitz."""
     mlp = fresh(MLP.init, [18, 64, 64, 2])
     normalised, vectors = spectral_normalise(mlp, spectral_vectors(mlp))
     decompositions = [np.linalg.svd(plain(weight)) for weight in mlp.weights]
@@ -311,8 +311,8 @@ def test_spectral_norms_are_the_largest_singular_values() -> None:
 
 
 @pytest.mark.parametrize("iterations", [1, 3])
-def test_power_iteration_goes_on_from_its_vectors(iterations: int) -> None:
-    """Far from convergence, so that every step of it counts; singular vectors are constants to the gradient."""
+def test_power_iteration(iterations: int) -> None:
+    """Far from convergence, where every iteration matters; singular vectors are constant in the gradient."""
     mlp = shaken(MLP.init, [5, 4, 3])
     starts = tuple(v / np.linalg.norm(v) for v in (normal(4), normal(5)[2:]))
     pairs = [iterated(plain(w), plain(v), iterations) for w, v in zip(mlp.weights, starts, strict=True)]
@@ -322,7 +322,7 @@ def test_power_iteration_goes_on_from_its_vectors(iterations: int) -> None:
         weights = [w / (left @ w @ right) for w, (left, right) in zip(net.weights, pairs, strict=True)]
         return float((forward(plain(x), weights, net.biases) ** 2).mean())
 
-    def moving(net: MLP) -> float:  # what the gradient would be through the iteration
+    def moving(net: MLP) -> float:  # for the gradient through the iteration
         found = [iterated(w, plain(v), iterations) for w, v in zip(net.weights, starts, strict=True)]
         weights = [w / (left @ w @ right) for w, (left, right) in zip(net.weights, found, strict=True)]
         return float((forward(plain(x), weights, net.biases) ** 2).mean())

@@ -1,4 +1,4 @@
-"""The replay buffer against a deque, and its sampling against the uniform distribution over what is stored."""
+"""The replay buffer compared with a deque, and its samples with the uniform distribution over the stored transitions."""
 
 from collections import deque
 
@@ -17,7 +17,7 @@ SAMPLE = jax.jit(replay.sample, static_argnums=2)
 
 
 def rows_of(ids: np.ndarray) -> Transition:
-    """Transitions that carry their number in every field."""
+    """Transitions that carry their index in every field."""
     column = np.asarray(ids, np.float32)[:, None]
     wide = [np.tile(column, (1, width)) for width in (OBS, ACTIONS, OBS, SKILLS)]
     fields = (wide[0], wide[1] + 0.25, wide[2] + 0.5, wide[3] + 0.75, column[:, 0])
@@ -25,7 +25,7 @@ def rows_of(ids: np.ndarray) -> Transition:
 
 
 def ids_of(rows: Transition) -> np.ndarray:
-    """The numbers back, after a check that no field was mixed up."""
+    """The indices, after a check that no field was mixed up."""
     ids = np.asarray(rows.done)
     for field, shift in zip(rows[:4], (0, 0.25, 0.5, 0.75), strict=True):
         np.testing.assert_array_equal(field, np.tile(ids[:, None] + shift, (1, field.shape[1])))
@@ -33,7 +33,7 @@ def ids_of(rows: Transition) -> np.ndarray:
 
 
 def filled(capacity: int, count: int) -> Replay:
-    """`count` transitions with numbers from 1 on; what was never written is 0."""
+    """`count` transitions with indices from 1 on; rows that were never written are 0."""
     data = Transition(
         *(jnp.pad(x, [(0, capacity - count)] + [(0, 0)] * (x.ndim - 1)) for x in rows_of(np.arange(1, count + 1)))
     )
@@ -56,16 +56,16 @@ def test_ring_is_a_deque(capacity: int, chunk: int) -> None:
         assert oldest_first.tolist() == list(reference)
 
 
-def test_capacity_must_be_whole_chunks() -> None:
+def test_capacity_is_a_multiple_of_the_chunk() -> None:
     with pytest.raises(ValueError, match="capacity 10 is not a multiple of the chunk length 3"):
         replay.add(replay.init(10, OBS, ACTIONS, SKILLS), rows_of(np.arange(3)))
 
 
 @pytest.mark.parametrize(("capacity", "count"), [(80, 40), (40, 40), (100, 1)])
-def test_sampling_is_uniform_over_filled_rows_only(capacity: int, count: int) -> None:
+def test_sampling_is_uniform_over_filled_rows(capacity: int, count: int) -> None:
     buffer = filled(capacity, count)
     drawn = ids_of(SAMPLE(buffer, jax.random.key(3), 20_000))
-    assert drawn.min() >= 1  # an unfilled row would be 0 here
+    assert drawn.min() >= 1  # an unfilled row would be 0
     assert drawn.max() <= count
     counts = np.bincount(drawn.astype(int), minlength=count + 1)[1:]
     assert (counts > 0).all()
@@ -73,7 +73,7 @@ def test_sampling_is_uniform_over_filled_rows_only(capacity: int, count: int) ->
         assert stats.chisquare(counts).pvalue > 1e-3
 
 
-def test_sampling_depends_on_the_key_alone() -> None:
+def test_sampling_depends_on_the_key_only() -> None:
     buffer = filled(64, 64)
     first, again, other = (ids_of(SAMPLE(buffer, jax.random.key(k), 64)) for k in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
@@ -83,4 +83,4 @@ def test_sampling_depends_on_the_key_alone() -> None:
 
 def test_size_of_a_row() -> None:
     buffer = replay.init(1, OBS, ACTIONS, SKILLS)
-    assert sum(leaf.size for leaf in jax.tree.leaves(buffer.data)) == replay.row_numbers(OBS, ACTIONS, SKILLS)
+    assert sum(leaf.size for leaf in jax.tree.leaves(buffer.data)) == replay.row_size(OBS, ACTIONS, SKILLS)

@@ -1,6 +1,6 @@
-"""Soft actor-critic: losses against NumPy in float64, and small problems whose values and policies are known.
+"""Soft actor-critic: losses compared with NumPy in float64, and small problems with known values and policies.
 
-All of it with one part of the reward, and with several: one head for each and a last one for the entropy.
+Everything with one part of the reward, and with several parts: one head for each and one for the entropy.
 """
 
 import dataclasses
@@ -33,10 +33,10 @@ BASE = Sac(
 KEY = jax.random.key(0)
 
 
-# --- losses against NumPy ---------------------------------------------------------------------------------------------
+# --- losses ---------------------------------------------------------------------------------------------
 
 SMALL = dataclasses.replace(BASE, inputs=3, actions=2, hidden=6, alpha_init=0.3, activation="tanh")
-parts_of_the_reward = pytest.mark.parametrize("parts", [1, 3])
+reward_parts = pytest.mark.parametrize("parts", [1, 3])
 
 
 def twin_values(critic: MLP, x: np.ndarray, action: np.ndarray) -> np.ndarray:
@@ -68,7 +68,7 @@ def random_batch(parts: int, size: int = 12) -> SacBatch:
 
 
 def apart(parts: int) -> tuple[Sac, SacState, SacBatch]:
-    """Critic, target and actor all different, biases included; optimisers that have not stepped yet; and a batch."""
+    """Different critic, target and actor, also in their biases; initial optimiser states; and a batch."""
     sac = dataclasses.replace(SMALL, parts=parts)
     state = random_like(sac.init)
     shapes = jax.eval_shape(sac.init, KEY)
@@ -79,29 +79,29 @@ def apart(parts: int) -> tuple[Sac, SacState, SacBatch]:
 
 
 def drawn_noise(actor: Any, x: np.ndarray, key: jax.Array) -> np.ndarray:
-    """The standard normal noise behind the actor's sample, found from the action."""
+    """The standard normal noise of the actor's sample, recovered from the action."""
     action, _ = fast(lambda a: a.sample(x, key))(actor)
     mean, std = gaussian(actor, plain(x))
     return (np.arctanh(plain(action)) - mean) / std
 
 
 def target_values(state: SacState, batch: SacBatch, key: jax.Array) -> np.ndarray:
-    """y of every head, [heads, B]. One part: r + gamma (1 - done) (min_k Qbar_k - alpha log pi), as always.
+    """y of every head, [heads, B]. One part: r + gamma (1 - done) (min_k Qbar_k - alpha log pi).
 
-    Several: each has its reward and its minimum, and a last head has the entropy.
+    Several parts: each has its reward and its minimum, and the last head has the entropy.
     """
     noise = drawn_noise(state.actor, batch.next_x, key)
     next_action, log_prob = squashed(*gaussian(state.actor, plain(batch.next_x)), noise)
     twins = twin_values(state.target, plain(batch.next_x), next_action)
-    assert (twins.argmin(axis=1).mean(axis=1) % 1 > 0).all()  # in each head either twin is the smaller one somewhere
-    going_on, reward = 0.9 * (1 - plain(batch.done)), plain(batch.reward)
+    assert (twins.argmin(axis=1).mean(axis=1) % 1 > 0).all()  # in each head either critic is the smaller one somewhere
+    discount, reward = 0.9 * (1 - plain(batch.done)), plain(batch.reward)
     if reward.shape[1] == 1:
-        return (reward[:, 0] + going_on * (twins[0].min(axis=0) - 0.3 * log_prob))[None]
-    heads = [reward[:, i] + going_on * twins[i].min(axis=0) for i in range(reward.shape[1])]
-    return np.stack([*heads, going_on * (twins[-1].min(axis=0) - 0.3 * log_prob)])
+        return (reward[:, 0] + discount * (twins[0].min(axis=0) - 0.3 * log_prob))[None]
+    heads = [reward[:, i] + discount * twins[i].min(axis=0) for i in range(reward.shape[1])]
+    return np.stack([*heads, discount * (twins[-1].min(axis=0) - 0.3 * log_prob)])
 
 
-@parts_of_the_reward
+@reward_parts
 def test_critic_loss_and_gradient(parts: int) -> None:
     sac, state, batch = apart(parts)
     y = target_values(state, batch, KEY)
@@ -123,10 +123,10 @@ def test_critic_loss_and_gradient(parts: int) -> None:
     both = twin_values(state.critic, plain(batch.x), plain(batch.action))
     assert float(info["q"]) == pytest.approx(both.sum(axis=0).mean(), rel=1e-3)
     assert_same_gradient(gradient, differences(reference, state.critic))
-    assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(constant))  # targets are not learned from
+    assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(constant))  # targets have no gradient
 
 
-@parts_of_the_reward
+@reward_parts
 def test_actor_loss_and_gradient(parts: int) -> None:
     sac, state, batch = apart(parts)
     x = plain(batch.x)
@@ -144,12 +144,14 @@ def test_actor_loss_and_gradient(parts: int) -> None:
     assert float(info["entropy"]) == pytest.approx(-log_prob.mean(), abs=2e-3)  # tanh hides digits of the noise
     assert_same_gradient(gradient, differences(reference, state.actor))
     twins = twin_values(state.critic, x, action)
-    joint = twins.sum(axis=0).min(axis=0) - twins.min(axis=1).sum(axis=0)  # the minimum of the sum, one twin for all heads
+    joint = twins.sum(axis=0).min(axis=0) - twins.min(axis=1).sum(
+        axis=0
+    )  # the minimum of the sum, one critic for all heads
     assert (np.abs(joint).max() > 0.1) == (parts > 1)
 
 
-def test_critics_start_with_xavier_normal_weights_and_as_their_own_targets() -> None:
-    """Every head as a single one would: its scale is that of one output, and no two heads are equal."""
+def test_initial_critics() -> None:
+    """Xavier normal weights, equal targets; every head has the scale of a single output, and no two are equal."""
     single = dataclasses.replace(BASE, inputs=50, hidden=200)
     several = dataclasses.replace(single, parts=4)
     one, five = fast(lambda: (single.init(KEY), several.init(KEY)))()
@@ -158,7 +160,7 @@ def test_critics_start_with_xavier_normal_weights_and_as_their_own_targets() -> 
             np.testing.assert_array_equal(ours, target)
         first = plain(state.critic.weights[0])
         assert first.std() == pytest.approx(math.sqrt(2 / (51 + 200)), rel=0.03)
-        assert np.abs(first).max() > math.sqrt(6 / (51 + 200))  # outside what Xavier's uniform can give
+        assert np.abs(first).max() > math.sqrt(6 / (51 + 200))  # outside the range of Xavier uniform
         assert (first[0] != first[1]).all()
         assert all((np.asarray(bias) == 0).all() for bias in state.critic.biases)
     assert one.critic.weights[-1].shape == (2, 200, 1)
@@ -173,9 +175,9 @@ def test_critics_start_with_xavier_normal_weights_and_as_their_own_targets() -> 
 # --- one update -------------------------------------------------------------------------------------------------------
 
 
-@parts_of_the_reward
-def test_one_update_step_by_step(parts: int) -> None:
-    """Critic first, actor against the new critic with the old temperature, then temperature, then Polyak."""
+@reward_parts
+def test_order_of_an_update(parts: int) -> None:
+    """Critic, then actor with the updated critic and the old temperature, then temperature, then target."""
     sac, state, batch = apart(parts)
     sac = dataclasses.replace(sac, learning_rate=0.01)
     new, info = fast(sac.update)(state, batch, KEY)
@@ -196,8 +198,8 @@ def test_one_update_step_by_step(parts: int) -> None:
     assert float(info["alpha"]) == pytest.approx(0.3, rel=1e-6)
 
 
-def test_alpha_rises_when_the_policy_is_not_random_enough() -> None:
-    """The target is per action dimension; Adam's first step is the whole rate, against the sign of H - |A| target."""
+def test_direction_of_alpha() -> None:
+    """The target is per action dimension; Adam's first step is the learning rate, against the sign of H - |A| target."""
     _, state, batch = apart(1)
 
     def step(target: jax.Array) -> tuple[SacState, dict[str, jax.Array]]:
@@ -216,7 +218,7 @@ def test_alpha_rises_when_the_policy_is_not_random_enough() -> None:
 
 
 class Problem(NamedTuple):
-    """What can differ between problems that are solved side by side in one compiled call."""
+    """The differences between problems that are solved in one compiled call."""
 
     discount: float
     alpha: float
@@ -229,7 +231,7 @@ GRID = np.linspace(-0.9, 0.9, 7).astype(np.float32)[:, None]
 
 
 def solved(parts: int, *problems: Problem, adaptive: bool = False) -> tuple[list[SacState], dict[str, np.ndarray]]:
-    """The state that each problem's updates end with, and what they log, [problems, STEPS]."""
+    """The final state of each problem, and what its updates log, [problems, STEPS]."""
 
     def solve(problem: Problem) -> Any:
         numbers = {"discount": problem.discount, "alpha_init": problem.alpha, "target_entropy": problem.target_entropy}
@@ -247,14 +249,14 @@ def uniform_actions() -> np.ndarray:
 
 
 def repeated(values: Any) -> np.ndarray:
-    """The same for every step."""
+    """The same values in every step."""
     return np.broadcast_to(values, (STEPS, *np.shape(values)))
 
 
 def chain(*rewards: tuple[float, ...]) -> SacBatch:
-    """State 0 leads to state 1, which ends; state 2 leads to itself for ever, and state 3 to itself, once.
+    """State 0 leads to state 1, which is terminal; state 2 leads to itself without end, state 3 to itself with done = 1.
 
-    `rewards` has, part by part, what each state pays. Actions do nothing.
+    `rewards` holds the reward of each state, part by part. Actions have no effect.
     """
     state = np.tile(np.arange(4), 16)
     next_state = np.where(state == 0, 1, state)
@@ -264,14 +266,14 @@ def chain(*rewards: tuple[float, ...]) -> SacBatch:
 
 
 def bandit(*peaks: float) -> SacBatch:
-    """One step, and from each of n parts a reward of -(a - peak)^2 / n: in all a parabola around the mean of the peaks."""
+    """One step with n reward parts -(a - peak)^2 / n: their sum is a parabola around the mean of the peaks."""
     action = uniform_actions()
     ones = np.ones_like(action)
     return SacBatch(ones, action, -((action - np.array(peaks)) ** 2) / len(peaks), ones, ones[..., 0])
 
 
 def q_of(state: SacState, x: float) -> np.ndarray:
-    """The critics' values for several actions, [heads, 2, actions]."""
+    """The values of both critics for several actions, [heads, 2, actions]."""
     return twin_values(state.critic, np.full(GRID.shape, x), plain(GRID))
 
 
@@ -285,37 +287,36 @@ def entropy_of(state: SacState, x: float) -> float:
 @pytest.fixture(scope="module")
 def single() -> list[SacState]:
     """With one part: the chain without entropy, the chain with it, the bandit."""
-    pays = (1.0, 2.0, 1.0, 1.0)
-    return solved(1, Problem(0.8, 1e-8, chain(pays)), Problem(0.9, 0.5, chain(pays)), Problem(0.9, 0.02, bandit(0.3)))[0]
+    reward = (1.0, 2.0, 1.0, 1.0)
+    chains = Problem(0.8, 1e-8, chain(reward)), Problem(0.9, 0.5, chain(reward))
+    return solved(1, *chains, Problem(0.9, 0.02, bandit(0.3)))[0]
 
 
 @pytest.fixture(scope="module")
 def decomposed() -> list[SacState]:
-    """The same with two parts that add up to the rewards above: the chain with entropy, the bandit."""
-    pays = ((2.0, -1.0, 0.5, 3.0), (-1.0, 3.0, 0.5, -2.0))
-    return solved(2, Problem(0.9, 0.5, chain(*pays)), Problem(0.9, 0.02, bandit(0.8, -0.2)))[0]
+    """With two parts whose sum is the reward above: the chain with entropy, the bandit."""
+    rewards = ((2.0, -1.0, 0.5, 3.0), (-1.0, 3.0, 0.5, -2.0))
+    return solved(2, Problem(0.9, 0.5, chain(*rewards)), Problem(0.9, 0.02, bandit(0.8, -0.2)))[0]
 
 
-def test_values_of_a_chain_a_loop_and_an_end(single: list[SacState]) -> None:
-    """The loop bootstraps; the same step with done = 1, the time limit, is worth its reward alone."""
+def test_values_of_a_chain(single: list[SacState]) -> None:
+    """The loop bootstraps; the same step with done = 1, the time limit, has the value of its reward."""
     for x, value in [(0, 1 + 0.8 * 2), (1, 2.0), (2, 1 / (1 - 0.8)), (3, 1.0)]:
         np.testing.assert_allclose(q_of(single[0], x), value, rtol=0.05, err_msg=f"state {x}")
 
 
 def test_entropy_is_part_of_the_value(single: list[SacState]) -> None:
-    """Rewards do not depend on the action, so the policy becomes as random as it can and the value gains alpha H."""
+    """Rewards do not depend on the action, so the policy becomes as random as possible and the value contains alpha H."""
     state = single[1]
     entropy = [entropy_of(state, x) for x in range(4)]
-    assert 0.55 < min(entropy) <= max(entropy) < math.log(2)  # nothing on (-1, 1) has more than the uniform distribution
-    np.testing.assert_allclose(q_of(state, 1), 2.0, rtol=0.05)  # the end has no entropy after it
+    assert 0.55 < min(entropy) <= max(entropy) < math.log(2)  # the uniform distribution has the largest entropy on (-1, 1)
+    np.testing.assert_allclose(q_of(state, 1), 2.0, rtol=0.05)  # no entropy after the terminal state
     np.testing.assert_allclose(q_of(state, 0), 1 + 0.9 * (2.0 + 0.5 * entropy[1]), rtol=0.05)
     np.testing.assert_allclose(q_of(state, 2), (1 + 0.9 * 0.5 * entropy[2]) / (1 - 0.9), rtol=0.05)
 
 
-def test_each_head_has_its_own_value_and_the_last_one_the_entropy(
-    single: list[SacState], decomposed: list[SacState]
-) -> None:
-    """Ends are those of each sample; and the heads add up to what one head learns from the whole reward."""
+def test_values_of_the_heads(single: list[SacState], decomposed: list[SacState]) -> None:
+    """Each head has the value of its part, the last one that of the entropy; their sum is the value of a single head."""
     state = decomposed[0]
     entropy = [entropy_of(state, x) for x in range(4)]
     assert 0.55 < min(entropy) <= max(entropy) < math.log(2)
@@ -329,10 +330,10 @@ def test_each_head_has_its_own_value_and_the_last_one_the_entropy(
 
 
 @pytest.mark.parametrize("heads", ["single", "decomposed"])
-def test_policy_finds_the_best_action_with_the_soft_optimum_around_it(heads: str, request: pytest.FixtureRequest) -> None:
+def test_policy_is_the_soft_optimum(heads: str, request: pytest.FixtureRequest) -> None:
     """pi ~ exp(-(a - 0.3)^2 / alpha) is a Gaussian of variance alpha / 2, far from the edges.
 
-    So it is when no head has its peak there: the actor climbs their sum.
+    Also where no head has its peak there: the actor maximises their sum.
     """
     state = request.getfixturevalue(heads)[-1]
     mean, std = gaussian(state.actor, np.ones((1, 1)))
@@ -345,8 +346,8 @@ def test_policy_finds_the_best_action_with_the_soft_optimum_around_it(heads: str
 def test_adaptive_alpha_reaches_the_target_entropy() -> None:
     targets = np.array([-0.5, -1.5], np.float32)
     _, infos = solved(1, *(Problem(0.9, 0.1, bandit(0.3), target) for target in targets), adaptive=True)
-    assert (infos["entropy"][:, 0] > 0).all()  # it starts elsewhere
+    assert (infos["entropy"][:, 0] > 0).all()  # at first it is different
     np.testing.assert_allclose(infos["entropy"][:, -300:].mean(axis=1), targets, atol=0.1)
-    # The entropy of a Gaussian decides its variance, and the soft optimum then the temperature.
+    # The entropy of a Gaussian determines its variance, and the soft optimum the temperature.
     variance = np.exp(2 * targets - 1) / (2 * math.pi)
     np.testing.assert_allclose(infos["alpha"][:, -300:].mean(axis=1), 2 * variance, rtol=0.4)

@@ -1,4 +1,4 @@
-"""The skill prior: a joint unit sphere by default, so that every factor's part has length 1/N in the mean square."""
+"""The skill prior: on the joint unit sphere, the part of every factor has a mean square of 1/N."""
 
 import jax
 import jax.numpy as jnp
@@ -21,14 +21,14 @@ def test_mean_square_of_a_part(prior: str, square: float) -> None:
     np.testing.assert_allclose(covariance, square / 2 * np.eye(10), atol=0.05 * square)
 
 
-def test_one_factor_of_two_dimensions_is_the_unit_circle() -> None:
+def test_two_dimensions_are_the_unit_circle() -> None:
     skills = np.asarray(SkillSpace("sphere", 1, 2).sample(KEY, 4000))
     angle = np.arctan2(skills[:, 1], skills[:, 0])
     assert stats.kstest((angle + np.pi) / (2 * np.pi), "uniform").pvalue > 1e-3
 
 
 def test_joint_parts_differ_in_length() -> None:
-    """A sphere per factor would be another prior: here one part can take the budget of the others."""
+    """Unlike on a sphere per factor, one part can be long while the others are short."""
     space = SkillSpace("sphere", 3, 2)
     lengths = np.linalg.norm(np.asarray(space.split(space.sample(KEY, 1000))), axis=-1)
     assert lengths.min() < 0.1
@@ -62,41 +62,41 @@ def test_same_key_same_skills(prior: str) -> None:
     assert (np.asarray(space.sample(jax.random.key(8), 4)) != np.asarray(space.sample(KEY, 4))).any()
 
 
-def test_choices_are_uniform_and_one_of_each_part() -> None:
+def test_discrete_skills_are_uniform() -> None:
     space = SkillSpace("one_hot", 3, 4)
     parts = np.asarray(space.split(space.sample(KEY, 8000)))
     assert set(np.unique(parts)) == {0.0, 1.0}
     np.testing.assert_array_equal(parts.sum(axis=-1), 1.0)
     np.testing.assert_allclose(parts.mean(axis=0), 0.25, atol=0.03)
-    num_envs = np.einsum("bi,bj->ij", parts[:, 0], parts[:, 1]) / 8000
-    np.testing.assert_allclose(num_envs, 1 / 16, atol=0.015)  # channels are drawn independently
+    joint = np.einsum("bi,bj->ij", parts[:, 0], parts[:, 1]) / 8000
+    np.testing.assert_allclose(joint, 1 / 16, atol=0.015)  # the parts are independent
 
 
-def test_project_takes_the_largest_entry_of_every_part() -> None:
+def test_project_takes_the_largest_entry() -> None:
     space = SkillSpace("one_hot", 2, 3)
-    vector = jnp.array([[-5.0, -4.0, -6.0, 0.9, 0.8, 0.7]])  # neither a threshold nor a length would do
+    vector = jnp.array([[-5.0, -4.0, -6.0, 0.9, 0.8, 0.7]])  # neither a threshold nor the length decides
     np.testing.assert_array_equal(space.project(vector), [[0, 1, 0, 1, 0, 0]])
 
 
-def test_direction_of_a_choice_has_no_common_part() -> None:
+def test_direction_of_a_discrete_skill() -> None:
     space = SkillSpace("one_hot", 2, 4)
     direction = np.asarray(space.direction(space.sample(KEY, 16)))
     np.testing.assert_allclose(direction.sum(axis=-1), 0.0, atol=1e-6)
     np.testing.assert_allclose(
         np.sort(direction, axis=-1), np.broadcast_to([-1 / 3, -1 / 3, -1 / 3, 1.0], (16, 2, 4)), rtol=1e-6
     )
-    round_space = SkillSpace("sphere", 2, 4)
-    skill = round_space.sample(KEY, 16)
-    np.testing.assert_array_equal(round_space.direction(skill), round_space.split(skill))
+    sphere = SkillSpace("sphere", 2, 4)
+    skill = sphere.sample(KEY, 16)
+    np.testing.assert_array_equal(sphere.direction(skill), sphere.split(skill))
 
 
-def test_a_choice_needs_two_values() -> None:
-    with pytest.raises(UserError, match="at least 2 values to choose from, not 1"):
+def test_discrete_skills_need_two_values() -> None:
+    with pytest.raises(UserError, match="a one-hot skill needs at least 2 values, not 1"):
         SkillSpace("one_hot", 3, 1)
 
 
 @pytest.mark.parametrize("prior", PRIORS)
-def test_vary_redraws_one_part_only_and_stays_in_the_space(prior: str) -> None:
+def test_vary_resamples_one_part(prior: str) -> None:
     space = SkillSpace(prior, 3, 4)
     skill = space.sample(KEY, 600)
     varied = space.vary(jax.random.key(8), skill, 1)
@@ -104,13 +104,63 @@ def test_vary_redraws_one_part_only_and_stays_in_the_space(prior: str) -> None:
     np.testing.assert_array_equal(new[:, [0, 2]], old[:, [0, 2]])
     np.testing.assert_allclose(space.project(varied), varied, atol=1e-6)
     changed = (new[:, 1] != old[:, 1]).any(axis=1).mean()
-    if space.discrete:  # a new draw among 4 is the old one a quarter of the time
+    if space.discrete:  # a new sample out of 4 is the old one in a quarter of all cases
         np.testing.assert_allclose(new[:, 1].mean(axis=0), 0.25, atol=0.08)
         assert changed == pytest.approx(0.75, abs=0.08)
     else:
         assert changed == 1.0
 
 
-def test_a_choice_enters_networks_as_it_is() -> None:
+def test_input_scale_of_discrete_skills() -> None:
     assert SkillSpace("one_hot", 3, 4).input_scale == 1.0
     assert SkillSpace("one_hot", 3, 4).discrete
+
+
+def lengths(space: SkillSpace, skills: jax.Array) -> np.ndarray:
+    """The lengths that the prior fixes at 1."""
+    return np.linalg.norm(np.asarray(skills if space.prior == "sphere" else space.split(skills)), axis=-1)
+
+
+@pytest.mark.parametrize("prior", [prior for prior in PRIORS if prior != "one_hot"])
+@pytest.mark.parametrize(("parts", "dim"), [(3, 2), (1, 6), (6, 1)])
+def test_samples_of_continuous_priors(prior: str, parts: int, dim: int) -> None:
+    space = SkillSpace(prior, parts, dim)
+    skills = space.sample(KEY, 4096)
+    assert skills.shape == (4096, space.size) == (4096, parts * dim)
+    if prior != "gaussian":
+        np.testing.assert_allclose(lengths(space, skills), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(space.input_scale * np.asarray(skills).std(axis=0), 1.0, atol=0.05)
+    np.testing.assert_allclose(np.asarray(skills).mean(axis=0), 0.0, atol=0.06)
+    assert space.split(skills).shape == (4096, parts, dim)
+    np.testing.assert_array_equal(space.split(skills)[:, -1], skills[:, -dim:])
+
+
+@pytest.mark.parametrize(("parts", "dim"), [(3, 2), (1, 6), (2, 5)])
+def test_discrete_skills_are_equally_likely(parts: int, dim: int) -> None:
+    space = SkillSpace("one_hot", parts, dim)
+    skills = np.asarray(space.sample(KEY, 4096))
+    chosen = np.asarray(space.split(skills))
+    assert set(np.unique(skills)) == {0.0, 1.0}
+    assert (chosen.sum(axis=-1) == 1.0).all()
+    np.testing.assert_allclose(chosen.mean(axis=0), 1 / dim, atol=4 * np.sqrt(0.25 / 4096))
+    assert space.input_scale == 1.0
+    assert len(np.unique(skills, axis=0)) == dim**parts
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_project_is_idempotent(prior: str) -> None:
+    space = SkillSpace(prior, 3, 2)
+    once = space.project(5.0 * jax.random.normal(KEY, (64, 6)))
+    np.testing.assert_allclose(space.project(once), once, atol=2e-7)
+    if prior != "gaussian":
+        np.testing.assert_allclose(space.project(7.0 * once), once, atol=1e-6)
+        np.testing.assert_allclose(lengths(space, once), 1.0, rtol=1e-5)
+
+
+def test_errors_name_the_problem() -> None:
+    with pytest.raises(UserError, match=r"'cube' is unknown; choose one of sphere, factor_sphere, gaussian, one_hot"):
+        SkillSpace("cube", 2, 2)
+    with pytest.raises(UserError, match="at least one part and one dimension, not 0 x 2"):
+        SkillSpace("sphere", 0, 2)
+    with pytest.raises(UserError, match="not 2 x 0"):
+        SkillSpace("sphere", 2, 0)

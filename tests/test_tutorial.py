@@ -1,5 +1,7 @@
-"""The page on one's own environment is a session that works: its files are written, its commands run, in small."""
+"""The page on your own environment is a session that works: its files are written, its commands run, with tiny settings."""
 
+import contextlib
+import io
 import json
 import re
 import shlex
@@ -9,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conftest import TINY, Command
+from conftest import TINY, call
 
-PAGE = (Path(__file__).parent.parent / "docs" / "own-environment.md").read_text()
+PAGE = (Path(__file__).parent.parent / "docs" / "extend" / "environment.md").read_text()
 FILES = dict(re.findall(r"<!-- file (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
 COMMANDS = [
     line.removeprefix("susd ")
@@ -19,55 +21,70 @@ COMMANDS = [
     for line in block.splitlines()
     if line.startswith("susd ")
 ]
-SMALL = (*TINY, "--epochs", "3")  # stands last, so it overrules what the page says
+SMALL = (*TINY, "--epochs", "3")  # at the end, where it overrules the options of the page
 CHANGES = {  # of the suite
     "seeds = [0, 1]": "seeds = [0]",
-    "train = { epochs = 300 }": "train = { epochs = 3, episodes = 2, horizon = 10, replay = 2000, warmup = 60, hidden = 8, "
-    "phi_hidden = 8, density_hidden = 8, gradient_steps = 2, batch_size = 8 }",
+    "train = { epochs = 300 }": "train = { epochs = 3, episodes = 2, horizon = 10, buffer_size = 2000, warmup = 60, "
+    "hidden = 8, phi_hidden = 8, gradient_steps = 2, batch_size = 8 }",
     "coverage = {}": "coverage = { steps = 200 }",
-    "density_hidden = 8, gradient_steps": "gradient_steps",
 }
+
+pytestmark = pytest.mark.slow
 
 
 def shortened(command: str) -> list[str]:
     words = shlex.split(command)
-    if words[0] == "train":  # the report measures 100,000 steps, which takes a world in Python too long
+    if words[0] == "train":  # the default evaluation of an environment in Python takes too long
         return [*words, *SMALL, *(["--no-eval"] if "my_env.py:make" in words else [])]
     return [*words, "--steps", "200"] if words[-1] == "coverage" or words[0] == "check" else words
 
 
 @pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory, child_environment: dict[str, str]) -> dict[str, Any]:
-    """The folder after the whole session, and what each command printed."""
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The folder after the whole session, and the output of each command."""
     folder = tmp_path_factory.mktemp("workshop")
+    printed: dict[str, str] = {}
     for name, text in FILES.items():
         if name == "my_suite.toml":
             for old, new in CHANGES.items():
                 assert old in text
                 text = text.replace(old, new)
         (folder / name).write_text(text)
-    susd = Command(folder, child_environment)
-    return {"folder": folder, **{command: susd(*shortened(command)).stdout for command in COMMANDS}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for command in COMMANDS:
+            with contextlib.redirect_stdout(io.StringIO()) as output:
+                call(*shortened(command))
+            printed[command] = output.getvalue()
+    return {"folder": folder, **printed}
 
 
-def test_the_page_has_the_whole_session() -> None:
+def test_page_has_the_session() -> None:
     assert list(FILES) == ["my_env.py", "my_suite.toml", "my_fast_env.py"]
     assert [command.split()[0] for command in COMMANDS] == [
         *("check", "train", "evaluate", "evaluate", "suite", "report", "check", "check", "check", "train")
     ]
 
 
-def test_both_worlds_keep_the_contract(workshop: dict[str, Any]) -> None:
+def test_environments_satisfy_the_contract(workshop: dict[str, Any]) -> None:
     for command in (command for command in COMMANDS if command.startswith("check")):
         assert workshop[command].endswith("The contract holds.\n")
         assert "WARN" not in workshop[command]
 
 
-def test_runs_have_numbers_pictures_and_a_video(workshop: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from susd.evaluation.evaluate import pictures
+def test_printed_check_is_real(workshop: dict[str, Any]) -> None:
+    """The output of `susd check` on the page, apart from measured values."""
+    printed = re.search(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    assert printed is not None
+    numbers = re.compile(r"[\d.]+k?|-")
+    assert numbers.sub("", printed[1]).split() == numbers.sub("", workshop[COMMANDS[0]]).split()
+
+
+def test_runs_have_results(workshop: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from susd.evaluation.evaluate import draw_figures
 
     monkeypatch.chdir(workshop["folder"])
-    pictures("runs/workshop")
+    draw_figures("runs/workshop")
     for run in ("workshop", "fast"):
         folder = workshop["folder"] / "runs" / run
         for name in ("trajectories.png", "coverage.png", "control.png", "learning_curves.png"):
@@ -77,14 +94,14 @@ def test_runs_have_numbers_pictures_and_a_video(workshop: dict[str, Any], monkey
         assert "box" in json.dumps(control)
 
 
-def test_the_report_has_the_environment(workshop: dict[str, Any]) -> None:
+def test_report_has_the_environment(workshop: dict[str, Any]) -> None:
     page = workshop["folder"] / workshop["report results/my_suite"].strip()
     assert "workshop" in page.read_text()
     facts = (workshop["folder"] / "results" / "my_suite" / "facts.jsonl").read_text().splitlines()
     assert {json.loads(line)["environment"] for line in facts} == {"workshop"}
 
 
-def test_both_worlds_are_the_same(workshop: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_environments_are_equal(workshop: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     import jax
 
     from susd.envs import make

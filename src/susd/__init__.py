@@ -1,31 +1,71 @@
-"""susd: factored unsupervised skill discovery. `train`, `load`, `configure` and `make` are all most people need."""
+"""susd: factored unsupervised skill discovery.
+
+`train` discovers skills, `load` returns the agent that acts with them, `evaluate` measures them, `downstream` learns a task
+over them, and `report` puts the results on one page. `config` resolves the options of a run; `make` and `check` are for
+environments.
+"""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from susd.envs.gymnasium.registration import register_when_imported
 
+if TYPE_CHECKING:
+    from susd.config import Config as Config
+    from susd.config import configure as config
+    from susd.downstream.train import downstream as downstream
+    from susd.envs import make as make
+    from susd.errors import UserError as UserError
+    from susd.evaluation.evaluate import evaluate as evaluate
+    from susd.factors import Factorization as Factorization
+    from susd.report.build import report as report
+    from susd.skills import SkillSpace as SkillSpace
+    from susd.tools.check import check as check
+    from susd.training.agent import Agent as Agent
+    from susd.training.agent import load as load
+    from susd.training.train import train as train
+
 __version__ = "0.1.0"
-_HOMES = {
+_PUBLIC = {
     "train": "susd.training.train",
     "load": "susd.training.agent",
-    "downstream": "susd.downstream.config",
-    "Agent": "susd.training.agent",
-    "configure": "susd.config",
-    "Config": "susd.config",
+    "evaluate": "susd.evaluation.evaluate",
+    "downstream": "susd.downstream",
+    "report": "susd.report",
+    "config": "susd.config",
     "make": "susd.envs",
+    "check": "susd.tools.check",
+    "Agent": "susd.training.agent",
+    "Config": "susd.config",
     "Factorization": "susd.factors",
     "SkillSpace": "susd.skills",
     "UserError": "susd.errors",
 }
-__all__ = list(_HOMES)
+__all__ = [
+    "Agent",
+    "Config",
+    "Factorization",
+    "SkillSpace",
+    "UserError",
+    "check",
+    "config",
+    "downstream",
+    "evaluate",
+    "load",
+    "make",
+    "report",
+    "train",
+]
 
 
-register_when_imported()  # the worlds under their Gymnasium names
+register_when_imported()  # our environments under their Gymnasium names
 
 
-def __getattr__(name: str) -> Any:
-    """Import on first use: JAX takes a second to load, and `susd --help` should not."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'susd' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+if not TYPE_CHECKING:  # a type checker would believe that every name exists
+
+    def __getattr__(name: str) -> Any:
+        """Import on first use: JAX takes a second to load, and `susd --help` should not."""
+        if name not in _PUBLIC:
+            raise AttributeError(f"module 'susd' has no attribute {name!r}")
+        module = import_module(_PUBLIC[name])
+        return module if module.__name__ == f"susd.{name}" else getattr(module, name)  # `config` is a callable module

@@ -1,4 +1,4 @@
-"""Transitions from an environment: a functional one in one scan, a host one in a loop over batches of worlds."""
+"""Transitions from an environment: in one compiled scan for training, in a loop over a batch for everything else."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from susd.envs.base import Environment, HostEnvironment
+from susd.envs.vector import JaxVector, vectorize
 from susd.types import Policy, Transition
 
 
 def rollout(env: Environment, policy: Policy, skills: jax.Array, steps: int, key: jax.Array) -> tuple[Any, Transition]:
-    """Run W skills in W worlds for `steps` steps from reset: all states [T + 1, W, ..] and transitions [T, W, ..]."""
+    """Run W skills in W environments for `steps` steps from reset: all states [T + 1, W, ..] and transitions [T, W, ..]."""
     num_envs = skills.shape[0]
     k_reset, k_steps = jax.random.split(key)
     state = jax.vmap(env.reset)(jax.random.split(k_reset, num_envs))
@@ -36,7 +37,7 @@ def rollout(env: Environment, policy: Policy, skills: jax.Array, steps: int, key
 
 
 def episodes(env: Environment, policy: Policy, skills: jax.Array, steps: int, key: jax.Array, terminal: bool) -> Transition:
-    """One episode per skill as a flat chunk for the replay; `terminal` says whether the time limit ends the value."""
+    """One episode per skill as a flat chunk for the replay; with `terminal` the time limit ends the value."""
     transitions = rollout(env, policy, skills, steps, key)[1]
     last = jnp.arange(steps) == steps - 1
     done = jnp.broadcast_to((last & terminal)[:, None], (steps, skills.shape[0]))
@@ -45,7 +46,7 @@ def episodes(env: Environment, policy: Policy, skills: jax.Array, steps: int, ke
 
 
 class HostTrajectories(NamedTuple):
-    """What W host worlds did: transitions [T, W, ..] as numpy, whose `done` says terminated; and where the time went."""
+    """Trajectories of W environments: transitions [T, W, ..] as numpy, whose `done` is `terminated`."""
 
     transitions: Transition
     truncated: np.ndarray
@@ -60,23 +61,35 @@ def host_rollout(
     seed: int,
     key: jax.Array,
     redraw: Callable[[int], np.ndarray] | None = None,
-    watch: Callable[[], None] | None = None,
 ) -> HostTrajectories:
-    """Run W skills in W host worlds for `steps` steps from a seeded reset; the policy should be a compiled one.
+    """Run W skills in W environments for `steps` steps from a seeded reset; the policy should be a compiled one.
 
-    A world that ends early starts anew: with its row of `redraw(step)`, or with the same skill. `watch` is called in every
-    state, the first one included.
+    An environment that ends early resets: with its row of `redraw(step)`, or with the same skill.
     """
     began = time.perf_counter()
-    obs = np.array(env.reset(seed), np.float32)  # a copy, here and below: a world may step in the array it gave out
+    obs = env.reset(seed)
     seconds = time.perf_counter() - began
-    skills = np.array(skills)
-    keys = jax.random.split(key, steps)
+    found = _run(env, policy, skills, obs, jax.random.split(key, steps), redraw)
+    return found._replace(seconds=seconds + found.seconds)
+
+
+def _run(
+    env: HostEnvironment,
+    policy: Policy,
+    skills: np.ndarray,
+    obs: np.ndarray,
+    keys: jax.Array,
+    redraw: Callable[[int], np.ndarray] | None = None,
+    watch: Callable[[HostEnvironment], None] | None = None,
+) -> HostTrajectories:
+    """The loop of a rollout after the reset, with one key of the policy per step; `watch` is called in every state."""
+    obs = np.array(obs, np.float32)  # a copy, here and below: an environment may reuse the array it returns
+    skills, seconds = np.array(skills), 0.0
     rows: list[tuple[np.ndarray, ...]] = []  # the fields of a Transition, and truncated
-    for step in range(steps):
+    for step, key in enumerate(keys):
         if watch:
-            watch()
-        action = np.asarray(policy(obs, skills, keys[step]))
+            watch(env)
+        action = np.asarray(policy(obs, skills, key))
         began = time.perf_counter()
         result = env.step(action)
         seconds += time.perf_counter() - began
@@ -86,7 +99,7 @@ def host_rollout(
             skills[ended] = redraw(step)[ended]
         obs = np.array(result.obs, np.float32)
     if watch:
-        watch()
+        watch(env)
     *fields, truncated = (np.stack(column) for column in zip(*rows, strict=True))
     return HostTrajectories(Transition(*fields), truncated, seconds)  # type: ignore[arg-type]
 
@@ -100,37 +113,51 @@ def host_episodes(
     key: jax.Array,
     terminal: bool,
 ) -> tuple[Transition, float]:
-    """`episodes` of a host environment, and the seconds spent in it; a world that ends early goes on with a new skill."""
+    """`episodes` of a host environment, and the seconds spent in it; after an early end the next skill is a new one."""
 
     def draw(step: int) -> np.ndarray:
         return np.asarray(sample_skills(jax.random.fold_in(key, step + 1), env.num_envs))
 
-    course = host_rollout(env, policy, draw(-1), steps, seed, key, redraw=draw)
-    limit = course.truncated.copy()
+    found = host_rollout(env, policy, draw(-1), steps, seed, key, redraw=draw)
+    limit = found.truncated.copy()
     limit[-1] = True
-    done = np.maximum(course.transitions.done, (limit & terminal).astype(np.float32))
-    chunk = course.transitions._replace(done=done)  # type: ignore[arg-type]
-    return jax.tree.map(lambda x: jnp.asarray(x.reshape(-1, *x.shape[2:])), chunk), course.seconds
+    done = np.maximum(found.transitions.done, (limit & terminal).astype(np.float32))
+    chunk = found.transitions._replace(done=done)  # type: ignore[arg-type]
+    return jax.tree.map(lambda x: jnp.asarray(x.reshape(-1, *x.shape[2:])), chunk), found.seconds
 
 
-def batch_seed(key: jax.Array, turn: int) -> tuple[int, jax.Array]:
-    """The seed and the key with which host worlds run their turn of several."""
-    k_seed, k_run = jax.random.split(jax.random.fold_in(key, turn))
+def batch_seed(key: jax.Array, batch: int) -> tuple[int, jax.Array]:
+    """The seed and the key of one batch of episodes in a host environment."""
+    k_seed, k_run = jax.random.split(jax.random.fold_in(key, batch))
     return int(jax.random.randint(k_seed, (), 0, 2**31 - 1)), k_run
 
 
 def rollout_skills(
-    env: Environment | HostEnvironment, policy: Policy, skills: jax.Array, steps: int, key: jax.Array
+    env: Environment | HostEnvironment,
+    policy: Policy,
+    skills: Any,
+    steps: int,
+    key: jax.Array,
+    watch: Callable[[HostEnvironment], None] | None = None,
 ) -> Transition:
-    """Transitions [T, N, ..] of N skills, each from reset for `steps` steps; host worlds take them in turns.
+    """Transitions [T, N, ..] of N skills as numpy, each from reset for `steps` steps; the policy should be compiled.
 
-    Equal keys mean equal starts, whatever the skills. With a functional environment this can be compiled.
+    A functional environment runs all skills at once, a host environment in batches of its `num_envs`. Equal keys mean equal
+    starts, whatever the skills. `watch` is called with the batched environment in every state, the first one included.
     """
-    if not isinstance(env, HostEnvironment):
-        return rollout(env, policy, skills, steps, key)[1]
-    count, found = len(skills), []
-    for turn, first in enumerate(range(0, count, env.num_envs)):
-        rows = np.arange(first, first + env.num_envs) % count  # the last turn is filled up with skills that are run already
-        seed, k_run = batch_seed(key, turn)
-        found.append(host_rollout(env, policy, np.asarray(skills)[rows], steps, seed, k_run).transitions)
-    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, :count], *found)
+    vector, skills, found = vectorize(env, len(skills)), np.asarray(skills), []
+    for batch, first in enumerate(range(0, len(skills), vector.num_envs)):
+        rows = np.arange(first, first + vector.num_envs) % len(skills)  # the last batch is filled up with earlier skills
+        obs, keys = _start(vector, batch, steps, key)
+        found.append(_run(vector, policy, skills[rows], obs, keys, watch=watch).transitions)
+    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, : len(skills)], *found)
+
+
+def _start(vector: HostEnvironment, batch: int, steps: int, key: jax.Array) -> tuple[np.ndarray, jax.Array]:
+    """The first observations of a batch, and the keys of its policy."""
+    if isinstance(vector, JaxVector):  # the keys of `rollout`, so that both give the same trajectories
+        k_reset, k_steps = jax.random.split(key if batch == 0 else jax.random.fold_in(key, batch))
+        pairs = jax.vmap(jax.random.split)(jax.random.split(k_steps, steps))
+        return vector.reset_with_keys(k_reset, pairs[:, 1]), pairs[:, 0]
+    seed, k_run = batch_seed(key, batch)
+    return vector.reset(seed), jax.random.split(k_run, steps)

@@ -1,29 +1,67 @@
-"""Config: every option of a run, its presets, and the checks that come before any long work. Imports nothing heavy."""
+"""Config: every option of a run, the layers that decide its value, and the checks before any long work.
+
+Importing this module imports nothing heavy; a Config needs the cards of the methods, and these import JAX.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from susd.callable import make_callable
+from susd.envs.registry import env_entry
 from susd.errors import UserError
-from susd.methods.registry import METHOD_OPTIONS, METHODS, having, options_of
+from susd.methods.registry import Card, method, method_options, methods, methods_with
 
-KINDS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text", dict: "a mapping"}
+KINDS = {int: "an integer", float: "a finite number", bool: "true or false", str: "text", dict: "a mapping"}
 MAX_SEED = 2**31 - 1
+LAYERS = ("default", "preset", "method", "environment", "you")
+GROUPS = {  # the first option of a group -> heading of the group
+    "env": "What is run",
+    "epochs": "Training loop",
+    "skill_dim": "Method",
+    "hidden": "Networks",
+    "learning_rate": "Optimisation and SAC",
+    "eval_every": "Evaluation and checkpoints",
+}
 
 
 def option(
     default: Any, text: str, choices: tuple[str, ...] = (), low: float | None = None, high: float | None = None
 ) -> Any:
-    """A field with its help text and what it may be; `low` and `high` are the inclusive limits of a number."""
+    """A field with its help text and the values it may have; `low` and `high` are the inclusive limits of a number."""
     return field(default=default, metadata={"help": text, "choices": choices, "low": low, "high": high})
 
 
+SAC_OPTIONS: dict[str, dict[str, Any]] = {  # of skill policies and of high-level policies
+    "batch_size": {"text": "transitions per gradient step", "low": 1},
+    "hidden": {"text": "units per hidden layer of actor and critics", "low": 1, "high": 65536},
+    "layers": {"text": "hidden layers of every network", "low": 1, "high": 16},
+    "actor_activation": {"text": "activation function of the actor", "choices": ("tanh", "relu")},
+    "head_scale": {"text": "initial scale of the actor's output layers, relative to Xavier initialisation", "low": 0.0},
+    "precision": {
+        "text": "precision of matrix multiplications; phi always has float32",
+        "choices": ("float32", "bfloat16"),
+    },
+    "learning_rate": {"text": "Adam learning rate of all networks and the temperature", "low": 0.0},
+    "discount": {"text": "discount factor per action of the policy", "low": 0.0, "high": 1.0},
+    "tau": {"text": "soft update rate of the target critics", "low": 0.0, "high": 1.0},
+    "alpha_init": {"text": "initial temperature (entropy coefficient)", "low": 1e-12},
+    "adaptive_alpha": {"text": "adapt the temperature to the target entropy"},
+    "target_entropy": {"text": "target entropy per action dimension; uniform actions have 0.69", "high": 0.69},
+}
+
+
+def sac_option(name: str, default: Any) -> Any:
+    """A field for an option of SAC, with the same meaning and limits in every config that has it."""
+    return option(default, **SAC_OPTIONS[name])
+
+
 def check_option(spec: dataclasses.Field[Any], value: Any) -> None:
-    """Refuse a value of the wrong type or outside its limits, in the words of the command line."""
+    """Refuse a value of the wrong type or outside its limits; the error names the flag of the command line."""
     flag, rule = _flag(spec.name), spec.metadata
     kind = dict if spec.default is dataclasses.MISSING else type(spec.default)
     if kind is float:
@@ -41,100 +79,104 @@ def check_option(spec: dataclasses.Field[Any], value: Any) -> None:
 
 @dataclass(frozen=True)
 class Config:
-    """One run. The defaults are the `paper` preset; `quick` and the environments change some of them (see PRESETS)."""
+    """One run. The defaults are the `paper` preset; `quick`, the method and the environment change some of them."""
 
-    env: str = option("gunner", "environment")
+    env: str = option("gunner", "environment: a built-in one, gymnasium:ID or FILE.py:NAME")
     env_options: dict[str, Any] = field(default_factory=dict, metadata={"help": "options of the environment"})
     factors: str = option(
-        "", "factorization: a named one (3, 4, 2, 1 for gunner) or NAME=0:6,NAME=6:13,..; default: the environment's"
+        "",
+        "factorization: one that the environment names (gunner: 3, 4, 2, 1), or NAME=0:6,NAME=6:13,..; empty: its default",
     )
-    method: str = option("susd", "method or named variant; `susd methods` says what they are", tuple(METHODS))
-    preset: str = option("quick", "preset the other options start from", ("quick", "paper"))
-    seed: int = option(0, "seed of everything", low=0, high=MAX_SEED)
-    seeds: int = option(1, "train this many agents (seeds seed, seed+1, ..) in one program", low=1, high=1024)
+    method: str = option("susd", "method or variant: one of `susd methods`, or FILE.py:NAME")
+    preset: str = option("quick", "preset that the other options start from", ("quick", "paper"))
+    seed: int = option(0, "random seed", low=0, high=MAX_SEED)
+    seeds: int = option(1, "agents trained in one program, with the seeds seed, seed+1, ..", low=1, high=1024)
 
-    epochs: int = option(10_000, "epochs in all", low=1)
+    epochs: int = option(10_000, "training epochs", low=1)
     episodes: int = option(8, "episodes per epoch", low=1)
-    horizon: int = option(0, "steps per episode; 0: the environment's", low=0)
+    horizon: int = option(0, "steps per episode; 0: as the environment defines it", low=0)
     gradient_steps: int = option(50, "gradient steps per epoch", low=1)
-    batch_size: int = option(256, "transitions per gradient step", low=1)
-    buffer_size: int = option(1_000_000, "replay capacity in transitions", low=1)
-    warmup: int = option(10_000, "transitions in the replay before the first gradient step", low=1)
+    batch_size: int = sac_option("batch_size", 256)
+    buffer_size: int = option(1_000_000, "capacity of the replay buffer in transitions", low=1)
+    warmup: int = option(10_000, "transitions in the replay buffer before the first gradient step", low=1)
     time_limit: str = option(
-        "terminal", "the end of an episode ends the value, or the value is bootstrapped", ("terminal", "bootstrap")
+        "terminal", "at the time limit the value is zero (terminal), or it is bootstrapped", ("terminal", "bootstrap")
     )
 
     skill_dim: int = option(
-        2, "skill dimensions (or choices) per factor; in all where a method has no factors", low=1, high=1024
+        2, "skill dimensions (or discrete skills) per factor; in total for methods without factors", low=1, high=1024
     )
     prior: str = option(
         "sphere",
-        "skill prior: unit length as a whole, per factor, standard normal, or one choice per factor",
+        "skill prior: on one unit sphere, on a unit sphere per factor, standard normal, or one discrete skill per factor",
         ("sphere", "factor_sphere", "gaussian", "one_hot"),
     )
-    scale_skill: bool = option(False, "scale the skill to unit variance per entry where it enters actor and critics")
-    embedding: str = option("factored", "one phi per factor, or one of the state for all N * D", ("factored", "state"))
+    scale_skill: bool = option(False, "scale the skill input of actor and critics to unit variance per dimension")
+    embedding: str = option("factored", "one embedding phi per factor, or one of the whole state", ("factored", "state"))
     constraint: str = option("joint", "one constraint and lambda for all factors, or one each", ("joint", "per_factor"))
     weight: str = option("raw", "curiosity weight: divided by its running mean, raw, or none", ("mean", "raw", "none"))
     weight_scope: str = option("factor", "one curiosity weight per factor, or one of the whole state", ("factor", "state"))
-    share_agent: str = option("", "factors whose phi_i also sees the first factor: names joined by commas, or all")
+    share_agent: str = option("", "factors whose phi also receives the first factor: names joined by commas, or all")
     distance: str = option("raw", "CSD's squared distance: raw, or divided by its running mean", ("mean", "raw"))
-    disentangle: float = option(0.0, "DUSDi's penalty on what other factors tell of a choice; 0 for none", low=0.0)
-    features: str = option("full", "what DUSDi sees of a factor: all, or what the original kept", ("full", "filtered"))
-    lambda_init: float = option(3000.0, "initial lambda", low=1e-6)
-    slack: float = option(1e-6, "epsilon of the constraint", low=0.0)
+    disentangle: float = option(0.0, "weight of DUSDi's penalty on skills recognised in other factors; 0: none", low=0.0)
+    features: str = option(
+        "full", "DUSDi's view of a factor: all dimensions, or those of the original", ("full", "filtered")
+    )
+    lambda_init: float = option(3000.0, "initial Lagrange multiplier lambda", low=1e-6)
+    slack: float = option(1e-6, "slack epsilon of the constraint", low=0.0)
     min_std: float = option(1e-6, "smallest standard deviation of density model or discriminator", low=1e-8, high=1.0)
 
-    hidden: int = option(1024, "units per hidden layer of actor and critics", low=1, high=65536)
+    hidden: int = sac_option("hidden", 1024)
     phi_hidden: int = option(1024, "units per hidden layer of each phi or discriminator", low=1, high=65536)
     density_hidden: int = option(1024, "units per hidden layer of the density model", low=1, high=65536)
-    critic: str = option("single", "one value, or one head per factor and one for entropy", ("single", "decomposed"))
-    layers: int = option(2, "hidden layers of every network", low=1, high=16)
-    actor_activation: str = option("tanh", "hidden units of the actor", ("tanh", "relu"))
-    head_scale: float = option(0.1, "initial scale of the actor's output layers, relative to Xavier's", low=0.0)
-    precision: str = option("float32", "matmuls of actor, critics and density", ("float32", "bfloat16"))
+    critic: str = option("single", "one value head, or one per factor and one for the entropy", ("single", "decomposed"))
+    layers: int = sac_option("layers", 2)
+    actor_activation: str = sac_option("actor_activation", "tanh")
+    head_scale: float = sac_option("head_scale", 0.1)
+    precision: str = sac_option("precision", "float32")
 
-    learning_rate: float = option(1e-4, "Adam's rate for all networks and the temperature", low=0.0)
-    dual_learning_rate: float = option(1e-4, "Adam's rate for log lambda", low=0.0)
-    discount: float = option(0.99, "discount per step", low=0.0, high=1.0)
-    tau: float = option(0.005, "target network rate", low=0.0, high=1.0)
-    alpha_init: float = option(0.1, "initial entropy coefficient", low=1e-12)
-    adaptive_alpha: bool = option(True, "adapt the entropy coefficient to the target entropy")
-    target_entropy: float = option(-0.5, "target entropy per action dimension; uniform actions have 0.69", high=0.69)
-    reward_scale: float = option(1.0, "factor on the policy's reward", low=0.0)
-    normalise_reward: bool = option(False, "divide the policy's reward by its running root mean square")
+    learning_rate: float = sac_option("learning_rate", 1e-4)
+    dual_learning_rate: float = option(1e-4, "Adam learning rate of log lambda", low=0.0)
+    discount: float = sac_option("discount", 0.99)
+    tau: float = sac_option("tau", 0.005)
+    alpha_init: float = sac_option("alpha_init", 0.1)
+    adaptive_alpha: bool = sac_option("adaptive_alpha", True)
+    target_entropy: float = sac_option("target_entropy", -0.5)
+    reward_scale: float = option(1.0, "factor on the intrinsic reward", low=0.0)
+    normalise_reward: bool = option(False, "divide the intrinsic reward by its running root mean square")
 
     eval_every: int = option(100, "epochs between two coverage measurements", low=1)
     checkpoint_every: int = option(200, "epochs between two checkpoints", low=1)
-    keep_checkpoints: int = option(2, "checkpoints kept", low=1)
+    keep_checkpoints: int = option(2, "number of checkpoints to keep", low=1)
 
     def __post_init__(self) -> None:
         for spec in dataclasses.fields(self):
             check_option(spec, getattr(self, spec.name))
         if self.seed + self.seeds - 1 > MAX_SEED:
             raise UserError(f"--seed is {self.seed} and --seeds {self.seeds}; the last seed must be at most {MAX_SEED}")
-        values = self.to_json()
-        other = {spec.name for spec in dataclasses.fields(self) if values[spec.name] != _default(spec)}
-        check_method(values, other & METHOD_OPTIONS)
+        check_method(vars(self), self.changes())
 
     def to_json(self) -> dict[str, Any]:
-        """As a plain mapping."""
-        return dataclasses.asdict(self)
+        """The options that the run uses, as a plain mapping."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if self.has(name)}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Config:
-        """The inverse of `to_json`. Options that are younger than a run have the default, which is what was done before."""
+        """The inverse of `to_json`; options that the run does not use have their defaults."""
         unknown = sorted(set(values) - {spec.name for spec in dataclasses.fields(cls)})
         if unknown:
-            raise UserError(f"this config is not of this version of susd: it does not know {', '.join(unknown)}")
+            raise UserError(
+                f"this run has options that this version of susd does not know: {', '.join(unknown)}; "
+                "runs of earlier versions cannot be loaded and must be trained again"
+            )
         return cls(**values)
 
     def has(self, name: str) -> bool:
-        """Whether an option does something in this run's method."""
-        return name not in METHOD_OPTIONS - options_of(self.to_json())
+        """Whether this run uses an option: it belongs to the shared learner, or has an effect in the method."""
+        return name not in method_options() - method(self.method).active(vars(self))
 
     def changes(self) -> dict[str, Any]:
-        """The options that are not at their default: what a run is known by, also when later versions have more options."""
+        """The options that are not at their default, which identify a run also where later versions add options."""
         return {s.name: getattr(self, s.name) for s in dataclasses.fields(self) if getattr(self, s.name) != _default(s)}
 
 
@@ -142,35 +184,32 @@ def _default(spec: dataclasses.Field[Any]) -> Any:
     return {} if spec.default is dataclasses.MISSING else spec.default
 
 
-def check_method(values: dict[str, Any], given: Iterable[str]) -> None:
-    """Refuse options that the method does not have, or that contradict it, and say what works."""
-    card = METHODS[values["method"]]
+def check_method(values: Mapping[str, Any], given: Iterable[str]) -> None:
+    """Refuse options that have no effect in the method or contradict it, and say what is possible."""
+    card, prior = method(values["method"]), values["prior"]
     for name, value in card.fixed.items():
         if values[name] != value:
             raise UserError(f"{_flag(name)} is {values[name]!r}, but {card.name} is {card.base} with {value!r}")
-    for name in sorted(set(given) & METHOD_OPTIONS - options_of(values)):
-        where = f"methods with it: {having(name)}" if name not in card.options else _missing(name, values)
-        raise UserError(f"{_flag(name)} is {values[name]!r}, but it does nothing in {card.name}; {where}")
-    for name in sorted(set(card.fixed) & METHOD_OPTIONS - options_of(values)):
-        raise UserError(f"{card.name} is {card.base} with {_flag(name)} {values[name]}, but {_missing(name, values)}")
-    if values["prior"] not in card.priors:
-        others = ", ".join(c.name for c in METHODS.values() if values["prior"] in c.priors)
-        raise UserError(
-            f"--prior is {values['prior']!r}, but {card.name} has {' or '.join(card.priors)}; methods with it: {others}"
-        )
-    if values["embedding"] == "state" and values["prior"] not in ("sphere", "gaussian"):
-        raise UserError(f"--prior is {values['prior']!r}; with --embedding state choose sphere or gaussian")
-    if values["prior"] == "one_hot" and values["skill_dim"] < 2:
-        raise UserError(f"--skill-dim is {values['skill_dim']}; one_hot skills need at least 2 choices")
+    inactive = method_options() - card.active(values)
+    for name in sorted(set(given) & inactive):
+        where = f"methods with it: {methods_with(name)}" if name not in card.options else _reason(card, name, values)
+        raise UserError(f"{_flag(name)} is {values[name]!r}, but it has no effect in {card.name}; {where}")
+    for name in sorted(set(card.fixed) & inactive):
+        raise UserError(f"{card.name} is {card.base} with {_flag(name)} {values[name]}, but {_reason(card, name, values)}")
+    if prior not in card.priors:
+        others = ", ".join(other.name for other in methods().values() if prior in other.priors)
+        raise UserError(f"--prior is {prior!r}, but {card.name} has {' or '.join(card.priors)}; methods with it: {others}")
+    for rule in card.rules(values):
+        if rule.priors and prior not in rule.priors:
+            choices = " or ".join(rule.priors)
+            raise UserError(f"--prior is {prior!r}; with {_flag(rule.option)} {rule.value} choose {choices}")
+    if prior == "one_hot" and values["skill_dim"] < 2:
+        raise UserError(f"--skill-dim is {values['skill_dim']}; one_hot needs at least 2 discrete skills")
 
 
-def _missing(name: str, values: dict[str, Any]) -> str:
-    """Why an option that the method has does nothing among the other choices."""
-    if values["weight"] == "none" and name in ("density_hidden", "min_std", "weight_scope"):
-        return "it has no density model with --weight none"
-    if values["embedding"] == "state":
-        return "it has no factors with --embedding state"
-    return "it does not apply with --prior one_hot"
+def _reason(card: Card, name: str, values: Mapping[str, Any]) -> str:
+    """Why an option of the method has no effect with the values of the others."""
+    return next(rule.reason for rule in card.rules(values) if name in rule.without)
 
 
 def _flag(name: str) -> str:
@@ -202,57 +241,66 @@ QUICK: dict[str, Any] = {
     "eval_every": 25,
     "checkpoint_every": 100,
 }
-KITCHEN: dict[str, Any] = {
-    "env_options": {"layout": "semantic", "quaternions": "continuous"},
-    "episodes": 16,
-    "gradient_steps": 50,
-    "epochs": 1250,
-    "buffer_size": 400_000,
-    "warmup": 10_000,
-    "discount": 0.95,
-    "target_entropy": -0.5,
-}
-BODY: dict[str, Any] = {
-    "episodes": 16,
-    "gradient_steps": 150,
-    "epochs": 600,
-    "buffer_size": 1_000_000,
-    "warmup": 10_000,
-    "discount": 0.99,
-    "target_entropy": -0.5,
-}
-PRESETS: dict[str, dict[str, dict[str, Any]]] = {
-    "paper": {
-        "*": {},
-        "multi_particle": {"env_options": {"actions": "five"}},
-        "kitchen": {"share_agent": "all"},  # the released model of the paper's tables
-    },
-    "quick": {
-        "*": QUICK,
-        "gunner": {"epochs": 600, "discount": 0.5},
-        "kitchen": KITCHEN,
-        "ant": BODY,
-        "half_cheetah": BODY,
-    },
-}
+PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "quick": QUICK}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The value of an option in a run, the layer (one of LAYERS) that decides it, and whether the run uses it."""
+
+    value: Any
+    layer: str
+    help: str
+    used: bool
 
 
 def configure(env: str, preset: str = "quick", **changes: Any) -> Config:
-    """The preset for this environment and method, with the given options changed."""
+    """The config of a run: the preset for this environment and method, with the given options changed."""
+    return Config(**{name: setting.value for name, setting in resolve(env, preset, **changes).items()})
+
+
+def resolve(env: str, preset: str = "quick", **changes: Any) -> dict[str, Setting]:
+    """Every option of a run with its value and the layer that decides it."""
+    specs = {spec.name: spec for spec in dataclasses.fields(Config)}
     if preset not in PRESETS:
         raise UserError(f"preset {preset!r} is unknown; choose one of {', '.join(PRESETS)}")
-    specs = {spec.name: spec for spec in dataclasses.fields(Config)}
     for name, value in changes.items():
         if name not in specs:
             raise UserError(f"option {name!r} is unknown; options are {', '.join(sorted(specs))}")
         check_option(specs[name], value)
-    card = METHODS[changes.get("method", "susd")]
-    values = {name: _default(spec) for name, spec in specs.items()} | dict(card.paper) | dict(card.own.get(env, {}))
-    values |= PRESETS[preset]["*"] | (dict(card.quick) if preset == "quick" else {}) | PRESETS[preset].get(env, {})
-    values |= dict(card.quick_own.get(env, {})) if preset == "quick" else {}
-    env_options = {**values["env_options"], **changes.get("env_options", {})}
-    values |= {**card.fixed, **changes, "env": env, "preset": preset, "env_options": env_options}
+    values, layers = {name: _default(spec) for name, spec in specs.items()}, dict.fromkeys(specs, "default")
+    card = method(changes.get("method", values["method"]))
+    for layer, given in _layers(card, env, preset, changes):
+        if "env_options" in given:  # an environment's options are joined, all others replaced
+            given = {**given, "env_options": {**values["env_options"], **given["env_options"]}}
+        values |= given
+        layers |= dict.fromkeys(given, layer)
     check_method(values, changes)
-    # What the method does not have stays at its default, so that equal runs have equal configs.
-    unused = METHOD_OPTIONS - options_of(values)
-    return Config(**{name: _default(specs[name]) if name in unused else value for name, value in values.items()})
+    # Unused options stay at their default, so that equal runs have equal configs.
+    unused = method_options() - card.active(values)
+    values |= {name: _default(specs[name]) for name in unused}
+    layers |= dict.fromkeys(unused, "default")
+    return {
+        name: Setting(values[name], layers[name], spec.metadata["help"], name not in unused) for name, spec in specs.items()
+    }
+
+
+def _layers(card: Card, env: str, preset: str, changes: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The layers in the order in which they are applied; the values of `paper` are below those of every preset."""
+    entry = env_entry(env)
+    yield "method", card.paper
+    yield "method", card.own.get(env, {})
+    yield "preset", PRESETS[preset]
+    if preset == "quick":
+        yield "method", card.quick
+    if entry is not None:
+        yield "environment", entry.presets.get(preset, {})
+    if preset == "quick":
+        yield "method", card.quick_own.get(env, {})
+    yield "method", card.fixed
+    yield "you", {**changes, "env": env}
+    if preset != Config.preset:
+        yield "you", {"preset": preset}
+
+
+make_callable(__name__, f"{__name__}:configure")

@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend, and how the exceptions of somebody's own code are told."""
+"""Errors for the user to fix, and exceptions of user code formatted in one line."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from pathlib import Path
 
 
 class UserError(ValueError):
-    """Bad input: the message names the thing, its value and what is allowed. The command line exits with 2."""
+    """Invalid input: the message names the thing, its value and what is allowed. The command line exits with code 2."""
 
 
 def format_exception(error: BaseException) -> str:
-    """An exception in one line: the first of its message, and the last place in somebody's own code that led to it."""
+    """An exception in one line: the first line of its message, and the last line of user code in its traceback."""
     installed = (Path(__file__).parent, *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")))
-    theirs = [
+    frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith("<") and not any(Path(frame.filename).is_relative_to(f) for f in installed)
     ]
-    place = f" ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     if isinstance(error, SyntaxError):
-        place = f" ({error.filename}:{error.lineno})"
-    return f"{headline(error)}{place}"
+        where = f" ({error.filename}:{error.lineno})"
+    return f"{headline(error)}{where}"
 
 
 def headline(error: BaseException) -> str:
-    """The kind of an exception and the first line of what it says."""
-    said = error.msg if isinstance(error, SyntaxError) else str(error)
-    return ": ".join([type(error).__name__, *said.strip().splitlines()[:1]])
+    """The type of an exception and the first line of its message."""
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    return ": ".join([type(error).__name__, *message.strip().splitlines()[:1]])

@@ -1,4 +1,4 @@
-"""Factorization: named index sets that partition an observation into the parts s^1 .. s^N."""
+"""Factorization: named index sets that partition an observation into the factors s^1 .. s^N."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _index(name: str, value: object) -> int:
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise UserError(f"factor {name!r}: {value!r} is not an index; write whole numbers") from None
+        raise UserError(f"factor {name!r}: {value!r} is not an index; indices are integers") from None
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Factorization:
         missing = [index for index in range(self.size) if index not in owner]
         if missing:
             raise UserError(
-                f"observation index {missing[0]} belongs to no factor ({len(missing)} missing in all: {missing[:10]}); "
+                f"observation index {missing[0]} belongs to no factor ({len(missing)} missing in total: {missing[:10]}); "
                 f"factors must cover 0 to {self.size - 1}"
             )
 
@@ -72,7 +72,7 @@ class Factorization:
 
     @classmethod
     def parse(cls, text: str, size: int) -> Factorization:
-        """From the command line: `agent=0:6,ammo=6:13`; an index set may be joined with `+`: `a=0:2+4`."""
+        """From the form of the command line: `agent=0:6,ammo=6:13`; index sets are joined with `+`: `a=0:2+4`."""
         factors: dict[str, list[int]] = {}
         for part in text.split(","):
             name, equals, ranges = part.partition("=")
@@ -88,10 +88,12 @@ class Factorization:
                     first = int(start)
                     last = int(stop) if colon else first + 1
                 except ValueError:
-                    message = f"factor {name!r}: cannot read {piece!r}; write START:STOP with whole numbers"
+                    message = f"factor {name!r}: cannot read {piece!r}; write START:STOP with integers"
                     raise UserError(message) from None
                 if last - first > size:
-                    raise UserError(f"factor {name!r}: {piece!r} is longer than the observation, which has {size} numbers")
+                    raise UserError(
+                        f"factor {name!r}: {piece!r} is longer than the observation, which has {size} dimensions"
+                    )
                 factors[name].extend(range(first, last))
         return cls.from_mapping(factors, size)
 
@@ -100,12 +102,12 @@ class Factorization:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many numbers each factor has."""
+        """The number of dimensions of each factor."""
         return tuple(len(indices) for indices in self.indices)
 
     @cached_property
     def membership(self) -> np.ndarray:
-        """[N, S] matrix with a 1 where state dimension d belongs to factor i."""
+        """[N, S] matrix with a 1 where dimension d of the observation belongs to factor i."""
         matrix = np.zeros((len(self), self.size), np.float32)
         for row, indices in zip(matrix, self.indices, strict=True):
             row[list(indices)] = 1.0

@@ -1,9 +1,9 @@
-"""The learner: one update = the method's step, its reward, and a step of SAC. Pure functions over one pytree."""
+"""The learner: an update is a step of the method, its reward, and a step of SAC. Pure functions over one pytree."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -12,13 +12,18 @@ import optax
 
 from susd import replay
 from susd.methods.base import Method, RunningMean
+from susd.methods.registry import build_method
 from susd.replay import Replay
 from susd.sac import Sac, SacBatch, SacState, descend
 from susd.types import Info, Transition
 
+if TYPE_CHECKING:
+    from susd.config import Config
+    from susd.envs.base import EnvSpec
+
 
 class LearnerState(eqx.Module):
-    """Everything that is learned: the method's parameters, SAC's, their optimisers and running statistics."""
+    """Everything that is learned: parameters of the method and of SAC, optimiser states and running statistics."""
 
     params: Any
     opt: optax.OptState
@@ -29,7 +34,7 @@ class LearnerState(eqx.Module):
 
 @dataclass(frozen=True)
 class Learner:
-    """A method and SAC, joined."""
+    """A skill-discovery method together with SAC."""
 
     method: Method
     sac: Sac
@@ -38,19 +43,28 @@ class Learner:
     normalise_reward: bool
     skill_input_scale: float
 
+    @classmethod
+    def from_config(cls, config: Config, spec: EnvSpec) -> Learner:
+        """The learner of a run, sized for an environment."""
+        method = build_method(config, spec)
+        parts = method.skills.parts if config.critic == "decomposed" else 1
+        sac = Sac.from_config(config, spec.obs_size + method.skills.size, spec.action_size, parts=parts)
+        scale = method.skills.input_scale if config.scale_skill else 1.0
+        return cls(method, sac, config.batch_size, config.reward_scale, config.normalise_reward, scale)
+
     def init(self, key: jax.Array) -> LearnerState:
-        """A fresh learner."""
+        """The initial state."""
         k_method, k_sac = jax.random.split(key)
         params = self.method.init(k_method)
         opt, stats = self.method.optimizer().init(params), self.method.init_stats(params)
         return LearnerState(params, opt, stats, RunningMean.init(), self.sac.init(k_sac))
 
     def policy_input(self, obs: jax.Array, skill: jax.Array) -> jax.Array:
-        """What actor and critics see: the state and the scaled skill."""
+        """The input of actor and critics: the observation and the scaled skill."""
         return jnp.concatenate([obs, skill * self.skill_input_scale], axis=-1)
 
     def update(self, state: LearnerState, batch: Transition, key: jax.Array) -> tuple[LearnerState, Info]:
-        """One gradient step of everything, in the order of the specification."""
+        """One gradient step of the method and of SAC."""
         k_method, k_sac = jax.random.split(key)
         grad, (stats, before, info) = jax.grad(self.method.loss, has_aux=True)(state.params, state.stats, batch, k_method)
         params, opt = descend(self.method.optimizer(), grad, state.opt, state.params)
@@ -69,7 +83,7 @@ class Learner:
     def learn(
         self, state: LearnerState, buffer: Replay, key: jax.Array, steps: int, ready: jax.Array
     ) -> tuple[LearnerState, Info]:
-        """`steps` updates on replayed batches in one scan, or none while the buffer is not ready; info is averaged."""
+        """`steps` updates on batches of the replay buffer in one scan, or none before it is ready; info is averaged."""
 
         def one(carry: LearnerState, step_key: jax.Array) -> tuple[LearnerState, Info]:
             k_batch, k_update = jax.random.split(step_key)

@@ -1,4 +1,4 @@
-"""Networks as pytrees of arrays: MLP (also an ensemble as one), factored MLP, tanh-Gaussian actor, density."""
+"""Networks as pytrees of arrays: MLP (also batched ensembles), factored MLP, tanh-Gaussian actor, density model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def xavier(key: jax.Array, shape: tuple[int, ...], kind: str, fan_in: int | None
 
 
 class MLP(eqx.Module):
-    """A multilayer perceptron; weights are [in, out], or [E, in, out] for an ensemble of E that runs as one."""
+    """A multilayer perceptron; weights are [in, out], or [E, in, out] for an ensemble of E networks."""
 
     weights: tuple[jax.Array, ...]
     biases: tuple[jax.Array, ...]
@@ -48,7 +48,7 @@ class MLP(eqx.Module):
         kind: str = "uniform",
         precision: str = "float32",
     ) -> MLP:
-        """Layers of the given sizes, zero biases."""
+        """Layers of the given sizes; biases are zero."""
         keys = jax.random.split(key, len(sizes) - 1)
         pairs = list(pairwise(sizes))
         weights = tuple(xavier(k, (*ensemble, a, b), kind) for k, (a, b) in zip(keys, pairs, strict=True))
@@ -65,14 +65,14 @@ class MLP(eqx.Module):
 
 
 class FactoredMLP(eqx.Module):
-    """phi = (phi_1 .. phi_N): one small network per factor, each seeing only its own part of the state."""
+    """phi = (phi_1 .. phi_N): one small network per factor, whose input is that factor only."""
 
     mlp: MLP
     indices: tuple[tuple[int, ...], ...] = eqx.field(static=True)
 
     @classmethod
     def init(cls, key: jax.Array, indices: tuple[tuple[int, ...], ...], hidden: int, layers: int, dim: int) -> FactoredMLP:
-        """N networks |F_i| -> hidden -> .. -> dim; shorter factors are padded with inputs that are always zero."""
+        """N networks |F_i| -> hidden -> .. -> dim; smaller factors are padded with inputs that are always zero."""
         widest = max(len(i) for i in indices)
         mlp = MLP.init(key, [widest, *[hidden] * layers, dim], ensemble=(len(indices),))
         first = jnp.stack(
@@ -95,7 +95,7 @@ class FactoredMLP(eqx.Module):
 
 
 class Actor(eqx.Module):
-    """pi(a | s, z): a Gaussian squashed by tanh, with a shared trunk and two linear heads."""
+    """pi(a | s, z): a tanh-squashed Gaussian with a shared trunk and two linear heads."""
 
     trunk: MLP
     heads: MLP
@@ -114,11 +114,11 @@ class Actor(eqx.Module):
         precision: str,
         head_scale: float = 0.1,
     ) -> Actor:
-        """The heads start at a fraction of Xavier's scale, so the first policy has mean about 0 and std about 1."""
+        """The heads have a fraction of Xavier's scale, so that the initial policy has mean about 0 and std about 1."""
         k_trunk, k_heads = jax.random.split(key)
         trunk = MLP.init(k_trunk, [inputs, *[hidden] * layers], activation=activation, precision=precision)
         heads = MLP.init(k_heads, [hidden, 2 * actions], kind="normal", precision=precision)
-        mean_std = xavier(k_heads, (2, hidden, actions), "normal")  # each head is a layer of its own size
+        mean_std = xavier(k_heads, (2, hidden, actions), "normal")  # each head is initialised as a separate layer
         heads = eqx.tree_at(lambda m: m.weights[0], heads, head_scale * jnp.concatenate([*mean_std], axis=-1))
         return cls(trunk, heads, math.log(1e-6), 2.0)
 
@@ -146,21 +146,21 @@ def normal_log_prob(x: jax.Array, mean: jax.Array, log_std: jax.Array) -> jax.Ar
 
 
 def tanh_normal_log_prob(before: jax.Array, mean: jax.Array, log_std: jax.Array) -> jax.Array:
-    """Log-density of a = tanh(before): log N(before) - sum log(1 - tanh^2), in the form that never overflows."""
+    """Log-density of a = tanh(before): log N(before) - sum log(1 - tanh^2), in a form that never overflows."""
     log_jacobian = 2.0 * (math.log(2.0) - before - jax.nn.softplus(-2.0 * before))
     return jnp.sum(normal_log_prob(before, mean, log_std) - log_jacobian, axis=-1)
 
 
 def spectral_vectors(mlp: MLP) -> tuple[jax.Array, ...]:
-    """For every layer the right singular vector of its largest singular value, by a long power iteration."""
+    """The right singular vector of the largest singular value of every layer, by a long power iteration."""
     start = tuple(jnp.ones(weight.shape[-1]) / math.sqrt(weight.shape[-1]) for weight in mlp.weights)
     return spectral_normalise(mlp, start, iterations=50)[1]
 
 
 def spectral_normalise(mlp: MLP, vectors: tuple[jax.Array, ...], iterations: int = 1) -> tuple[MLP, tuple[jax.Array, ...]]:
-    """The network with every weight matrix divided by its largest singular value, and the vectors to go on from.
+    """The network with every weight matrix divided by its largest singular value, and the updated singular vectors.
 
-    The singular vectors come from a power iteration and are constants to the gradient; with ReLU the result is 1-Lipschitz.
+    The singular vectors come from a power iteration and are constant in the gradient; with ReLU the result is 1-Lipschitz.
     """
     weights, found = [], []
     for weight, vector in zip(mlp.weights, vectors, strict=True):
@@ -171,7 +171,7 @@ def spectral_normalise(mlp: MLP, vectors: tuple[jax.Array, ...], iterations: int
 
 
 def _singular_vectors(weight: jax.Array, right: jax.Array, iterations: int) -> tuple[jax.Array, jax.Array]:
-    """Left and right vector of the largest singular value, by power iterations from `right`."""
+    """Left and right singular vector of the largest singular value, by power iterations from `right`."""
 
     def one(_: jax.Array, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         left = weight @ pair[1]
@@ -193,7 +193,7 @@ class Density(eqx.Module):
     def init(
         cls, key: jax.Array, inputs: int, outputs: int, hidden: int, layers: int, min_std: float, precision: str
     ) -> Density:
-        """Log-std starts at 0 through its zero bias and Xavier weights."""
+        """Xavier weights and zero biases, so that the initial log-std is about 0."""
         nets = MLP.init(key, [inputs, *[hidden] * layers, outputs], ensemble=(2,), precision=precision)
         return cls(nets, math.log(min_std), math.log(1e6))
 

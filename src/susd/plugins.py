@@ -1,4 +1,4 @@
-"""What users add from outside the package: entry points of installed packages, and objects in a Python file (FILE.py:NAME).
+"""Extensions from outside the package: entry points of installed packages, and objects in a Python file (FILE.py:NAME).
 
 A package registers methods, environments, tasks and evaluations under the entry-point groups `susd.methods`,
 `susd.environments`, `susd.tasks` and `susd.evaluations`; the name of the entry point is the name on the command line.
@@ -12,6 +12,8 @@ import importlib.metadata
 import importlib.util
 import sys
 from functools import cache, lru_cache
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +25,7 @@ KINDS = ("methods", "environments", "tasks", "evaluations")
 
 @cache
 def registered(kind: str) -> dict[str, importlib.metadata.EntryPoint]:
-    """The entry points of one of KINDS by name; nothing of them is imported."""
+    """The entry points of one of KINDS by name, without importing them."""
     return {entry.name: entry for entry in importlib.metadata.entry_points(group=f"susd.{kind}")}
 
 
@@ -33,42 +35,52 @@ def load(kind: str, name: str) -> Any:
     try:
         with stdout_to_stderr():
             return entry.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"entry point {name!r} of susd.{kind} cannot be imported: {format_exception(error)}") from error
 
 
+def load_object(path: str) -> Any:
+    """The object that module:name names."""
+    module, _, name = path.partition(":")
+    try:
+        with stdout_to_stderr():
+            return attrgetter(name)(import_module(module))
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{path} cannot be imported: {format_exception(error)}") from error
+
+
 def is_file(name: str) -> bool:
-    """Whether a name has the form FILE.py:NAME; one whose file is missing is refused."""
+    """Whether a name has the form FILE.py:NAME; a missing file is a UserError."""
     path, colon, attribute = name.rpartition(":")
     if name.endswith(".py") or (colon and path.endswith(".py") and not attribute):
-        raise UserError(f"{name!r} names a file but nothing in it; write FILE.py:NAME, for example my_env.py:make")
+        raise UserError(f"{name!r} names a file but no object in it; write FILE.py:NAME, for example my_env.py:make")
     if not colon or not path.endswith(".py"):
         return False
     if not Path(path).is_file():
-        raise UserError(f"there is no file {path!r}: looked for {Path(path).absolute()}, from the folder {Path.cwd()}")
+        raise UserError(f"file {path!r} does not exist: looked for {Path(path).absolute()} from folder {Path.cwd()}")
     return True
 
 
 def load_file(name: str) -> Any:
-    """The object NAME of FILE.py:NAME; the file is imported once until it is changed."""
+    """The object NAME of FILE.py:NAME. The file is imported again only after it was changed."""
     path, _, attribute = name.rpartition(":")
     file = Path(path).resolve()
     module = _imported(file, path, file.stat().st_mtime_ns)
     if (found := getattr(module, attribute, None)) is None:
         public = {key: value for key, value in vars(module).items() if not key.startswith("_")}
         own = [key for key, value in public.items() if getattr(value, "__module__", "") == module.__name__]
-        raise UserError(f"{path} has nothing named {attribute!r}; it has: {', '.join(own) or 'nothing of its own'}")
+        raise UserError(f"{path} has no object named {attribute!r}; it defines: {', '.join(own) or 'nothing'}")
     return found
 
 
 def stdout_to_stderr() -> contextlib.redirect_stdout[Any]:
-    """What user code prints does not mix with results: it goes to stderr."""
+    """Send what user code prints to stderr, so that it does not mix with results."""
     return contextlib.redirect_stdout(sys.stderr)
 
 
 @lru_cache(maxsize=16)
 def _imported(file: Path, shown: str, changed: int) -> ModuleType:
-    """The file as a module, read once until it is changed; files beside it can be imported from it."""
+    """The file as a module. It can import other files in its folder."""
     del changed
     import susd.envs.mujoco  # noqa: F401 (chooses how MuJoCo draws, before the file imports it)
 

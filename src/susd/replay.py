@@ -1,4 +1,4 @@
-"""Replay: a ring buffer of transitions as a pytree. Pure functions; says its size in bytes before it allocates."""
+"""The replay buffer: a ring buffer of transitions as a pytree, with pure functions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from susd.types import Transition
 
 
 class Replay(eqx.Module):
-    """Transitions in rows 0 .. size-1; new ones overwrite the oldest."""
+    """Transitions in rows 0 .. size-1; new transitions overwrite the oldest."""
 
     data: Transition
     position: jax.Array
     size: jax.Array
 
 
-def row_numbers(obs_size: int, action_size: int, skill_size: int) -> int:
-    """How many float32 numbers one transition holds."""
+def row_size(obs_size: int, action_size: int, skill_size: int) -> int:
+    """The number of float32 values of one transition."""
     return 2 * obs_size + action_size + skill_size + 1
 
 
@@ -35,7 +35,7 @@ def init(capacity: int, obs_size: int, action_size: int, skill_size: int) -> Rep
 
 
 def add(replay: Replay, rows: Transition) -> Replay:
-    """Write one chunk; the capacity must be a multiple of its length, so that a chunk never wraps around."""
+    """Add a chunk of transitions; the capacity must be a multiple of its length, so that no chunk wraps around."""
     count, capacity = rows.done.shape[0], replay.data.done.shape[0]
     if capacity % count:
         raise ValueError(f"replay capacity {capacity} is not a multiple of the chunk length {count}")
@@ -46,6 +46,6 @@ def add(replay: Replay, rows: Transition) -> Replay:
 
 
 def sample(replay: Replay, key: jax.Array, count: int) -> Transition:
-    """`count` transitions drawn uniformly, with replacement."""
+    """`count` transitions, sampled uniformly with replacement."""
     rows = jax.random.randint(key, (count,), 0, jnp.maximum(replay.size, 1))
     return jax.tree.map(lambda ring: ring[rows], replay.data)

@@ -1,13 +1,14 @@
 """Soft actor-critic: losses, temperature and target update. It knows inputs, actions and rewards, nothing about skills.
 
-The reward may have several parts. The critics then have one head per part and a last one for the entropy, each with a
-target of its own, and the actor climbs the sum of all heads. With one part there is one head for reward and entropy.
+The reward may have several parts. The critics then have one head per part and one for the entropy, each with its own
+target, and the actor maximises the sum of all heads. With one part there is a single head for reward and entropy.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,7 +20,7 @@ from susd.types import Info
 
 
 class SacBatch(NamedTuple):
-    """Transitions as SAC sees them: `x` is the policy's whole input, and `reward` is [B, parts]."""
+    """Transitions for SAC: `x` is the whole input of the policy, and `reward` is [B, parts]."""
 
     x: jax.Array
     action: jax.Array
@@ -29,7 +30,7 @@ class SacBatch(NamedTuple):
 
 
 class SacState(eqx.Module):
-    """Everything SAC learns or remembers."""
+    """Networks, temperature and optimiser states."""
 
     actor: Actor
     critic: MLP
@@ -42,7 +43,7 @@ class SacState(eqx.Module):
 
 @dataclass(frozen=True)
 class Sac:
-    """Hyper-parameters and pure functions."""
+    """Hyperparameters and pure functions."""
 
     inputs: int
     actions: int
@@ -56,12 +57,19 @@ class Sac:
     alpha_init: float
     adaptive_alpha: bool
     target_entropy: float  # per action dimension; uniform actions have log 2
-    head_scale: float = 0.1  # of the actor's output layers at the start, relative to Xavier's
+    head_scale: float = 0.1  # initial scale of the actor's output layers, relative to Xavier initialisation
     parts: int = 1  # of the reward
+
+    @classmethod
+    def from_config(cls, config: Any, inputs: int, actions: int, **changes: Any) -> Sac:
+        """SAC with the options of a config, for a policy with so many inputs and actions; `changes` replaces fields."""
+        names = [spec.name for spec in dataclasses.fields(cls) if hasattr(config, spec.name)]
+        options = {name: getattr(config, name) for name in names} | {"activation": config.actor_activation}
+        return cls(**{**options, "inputs": inputs, "actions": actions, **changes})
 
     @property
     def heads(self) -> int:
-        """Outputs of each critic: one for everything, or one per part of the reward and one for the entropy."""
+        """Outputs of each critic: a single one, or one per part of the reward and one for the entropy."""
         return 1 if self.parts == 1 else self.parts + 1
 
     @property
@@ -69,7 +77,7 @@ class Sac:
         return optax.adam(self.learning_rate)
 
     def init(self, key: jax.Array) -> SacState:
-        """Fresh networks; the target starts as a copy of the critic."""
+        """Initial networks; the target critic is a copy of the critic."""
         k_actor, k_critic = jax.random.split(key)
         actor = Actor.init(
             k_actor,
@@ -83,7 +91,7 @@ class Sac:
         )
         sizes = [self.inputs + self.actions, *[self.hidden] * self.layers, 1]
         critic = MLP.init(k_critic, sizes, ensemble=(2,), kind="normal", precision=self.precision)
-        if self.heads > 1:  # every head starts as the single one would
+        if self.heads > 1:  # every head has the initial scale of a single one
             last = xavier(jax.random.fold_in(k_critic, 1), (2, self.heads, self.hidden, 1), "normal")
             weights = (*critic.weights[:-1], jnp.moveaxis(last[..., 0], 1, 2))
             critic = MLP(weights, (*critic.biases[:-1], jnp.zeros((2, self.heads))), critic.activation, critic.precision)
@@ -99,9 +107,9 @@ class Sac:
         )
 
     def critic_loss(self, critic: MLP, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[jax.Array, Info]:
-        """Half the squared error of each of the twins to y = r + gamma (1 - done) (min_k Qbar_k - alpha log pi).
+        """Half the squared error of both critics to y = r + gamma (1 - done) (min_k Qbar_k - alpha log pi).
 
-        With several heads each has its own r and its own minimum; only the last one has the entropy, and no reward.
+        With several heads each has its own r and its own minimum; the last one has the entropy and no reward.
         """
         next_action, next_log_prob = state.actor.sample(batch.next_x, key)
         next_q = values(state.target, batch.next_x, next_action).min(axis=1)  # [heads, B]
@@ -118,14 +126,14 @@ class Sac:
     def actor_loss(
         self, actor: Actor, critic: MLP, log_alpha: jax.Array, x: jax.Array, key: jax.Array
     ) -> tuple[jax.Array, Info]:
-        """alpha log pi(a|x) - min_k Q_k(x, a), through the reparametrised action; Q is the sum of the heads' minima."""
+        """alpha log pi(a|x) - min_k Q_k(x, a), through the reparametrised action; Q sums the minima of all heads."""
         action, log_prob = actor.sample(x, key)
         q = values(critic, x, action).min(axis=1).sum(axis=0)
         loss = jnp.mean(jnp.exp(log_alpha) * log_prob - q)
         return loss, {"actor_loss": loss, "entropy": -log_prob.mean()}
 
     def update(self, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[SacState, Info]:
-        """Critic, then actor against the new critic, then temperature, then the target."""
+        """Critic, then actor with the updated critic, then temperature, then target critic."""
         k_critic, k_actor = jax.random.split(key)
         critic_grad, critic_info = jax.grad(self.critic_loss, has_aux=True)(state.critic, state, batch, k_critic)
         critic, critic_opt = descend(self._adam, critic_grad, state.critic_opt, state.critic)
@@ -136,7 +144,7 @@ class Sac:
         actor, actor_opt = descend(self._adam, actor_grad, state.actor_opt, state.actor)
 
         log_alpha, alpha_opt = state.log_alpha, state.alpha_opt
-        if self.adaptive_alpha:  # d/d log(alpha) of log(alpha) (H - H_target): more noise when entropy is too low
+        if self.adaptive_alpha:  # gradient of log(alpha) (H - H_target): alpha grows while the entropy is too low
             gap = actor_info["entropy"] - self.actions * self.target_entropy
             log_alpha, alpha_opt = descend(self._adam, gap, alpha_opt, log_alpha)
 
@@ -146,11 +154,11 @@ class Sac:
 
 
 def values(critic: MLP, x: jax.Array, action: jax.Array) -> jax.Array:
-    """Both critics' values, [heads, 2, B]."""
+    """The values of both critics, [heads, 2, B]."""
     return jnp.moveaxis(critic(jnp.concatenate([x, action], axis=-1)), -1, 0)
 
 
 def descend(optimizer: optax.GradientTransformation, grad, opt_state, params):  # type: ignore[no-untyped-def]
-    """One optimiser step; returns the new parameters and optimiser state."""
+    """One optimiser step: the updated parameters and optimiser state."""
     updates, opt_state = optimizer.update(grad, opt_state, params)
     return optax.apply_updates(params, updates), opt_state

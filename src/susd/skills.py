@@ -1,4 +1,4 @@
-"""SkillSpace: the prior p(z) over skill vectors z = (z^1 .. z^N), one part of D numbers per factor."""
+"""SkillSpace: the prior p(z) over skills z = (z^1 .. z^N), one part of D dimensions per factor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PRIORS = ("sphere", "factor_sphere", "gaussian", "one_hot")
 
 
 def _unit(vector: jax.Array) -> jax.Array:
-    """The direction of a vector; the zero vector has none and gets the first axis, so that the result is on the sphere."""
+    """The direction of a vector; for the zero vector the first axis, so that the result is always on the sphere."""
     length = jnp.linalg.norm(vector, axis=-1, keepdims=True)
     first = jnp.zeros_like(vector).at[..., 0].set(1.0)
     return jnp.where(length > 1e-8, vector / jnp.maximum(length, 1e-8), first)
@@ -21,10 +21,10 @@ def _unit(vector: jax.Array) -> jax.Array:
 
 @dataclass(frozen=True)
 class SkillSpace:
-    """Skills of `parts` x `dim` numbers, flattened to one vector.
+    """Skills of `parts` x `dim` dimensions, flattened to one vector.
 
     `sphere`: the whole vector has unit length; `factor_sphere`: every part has unit length; `gaussian`: standard normal;
-    `one_hot`: every part is one choice among `dim`.
+    `one_hot`: every part is one of `dim` discrete skills.
     """
 
     prior: str
@@ -37,11 +37,11 @@ class SkillSpace:
         if self.parts < 1 or self.dim < 1:
             raise UserError(f"a skill needs at least one part and one dimension, not {self.parts} x {self.dim}")
         if self.discrete and self.dim < 2:
-            raise UserError(f"a one-hot skill part needs at least 2 values to choose from, not {self.dim}")
+            raise UserError(f"a one-hot skill needs at least 2 values, not {self.dim}")
 
     @property
     def discrete(self) -> bool:
-        """Whether every part is a choice."""
+        """Whether every part is a discrete skill."""
         return self.prior == "one_hot"
 
     @property
@@ -51,23 +51,23 @@ class SkillSpace:
 
     @property
     def input_scale(self) -> float:
-        """What brings every entry of z to unit variance, as small networks like their inputs; a choice stays 0 or 1."""
+        """The factor that gives every dimension of z unit variance, which suits small networks; a one-hot skill is kept."""
         return {"sphere": self.size, "factor_sphere": self.dim, "gaussian": 1, "one_hot": 1}[self.prior] ** 0.5
 
     def sample(self, key: jax.Array, count: int) -> jax.Array:
-        """Draw `count` skills, [count, N * D]. The largest of D equal normals is each of them equally often."""
+        """Sample `count` skills, [count, N * D]. Of D normal values each is the largest equally often."""
         return self.project(jax.random.normal(key, (count, self.size)))
 
     def project(self, vector: jax.Array) -> jax.Array:
-        """The nearest skill: what a high-level action or a user's slider becomes. A choice goes to the largest entry."""
+        """The nearest skill, for high-level actions and user input. A discrete skill is that of the largest entry."""
         if self.prior == "sphere":
             return _unit(vector)
         if self.prior == "factor_sphere":
             parts = vector.reshape(*vector.shape[:-1], self.parts, self.dim)
             return _unit(parts).reshape(vector.shape)
         if self.discrete:
-            choice = jnp.argmax(self.split(vector), axis=-1)
-            return jax.nn.one_hot(choice, self.dim, dtype=vector.dtype).reshape(vector.shape)
+            index = jnp.argmax(self.split(vector), axis=-1)
+            return jax.nn.one_hot(index, self.dim, dtype=vector.dtype).reshape(vector.shape)
         return vector
 
     def split(self, skill: jax.Array) -> jax.Array:
@@ -75,21 +75,21 @@ class SkillSpace:
         return skill.reshape(*skill.shape[:-1], self.parts, self.dim)
 
     def direction(self, skill: jax.Array) -> jax.Array:
-        """The way each part asks its embedding to go, [..., N, D]: z^i itself.
+        """The direction in which each part rewards its embedding to move, [..., N, D]: z^i itself.
 
-        For a choice k it is the zero-mean vector that gives delta[k] - 1/(D-1) sum_{j != k} delta[j], so that moving all
-        coordinates together earns nothing (Appendix F of the paper, whose divisor is a misprint).
+        For the discrete skill k it is the zero-mean vector that gives delta[k] - 1/(D-1) sum_{j != k} delta[j], so that
+        moving all coordinates together has no reward (Appendix F of the paper, whose divisor is a misprint).
         """
         parts = self.split(skill)
         return (self.dim * parts - 1.0) / (self.dim - 1) if self.discrete else parts
 
     def vary(self, key: jax.Array, skill: jax.Array, part: jax.Array | int) -> jax.Array:
-        """Redraw one part of each skill and leave all others exactly as they are; the result is still in the space."""
+        """Resample one part of each skill and keep all others exactly; the result is a skill of the space."""
         old = self.split(skill)
         new = self.split(jax.random.normal(key, skill.shape))
         if self.discrete:
             new = self.split(self.project(new.reshape(skill.shape)))
-        elif self.prior != "gaussian":  # a new direction of the old length keeps the vector on its sphere
+        elif self.prior != "gaussian":  # a new direction with the old length stays on the sphere
             new = _unit(new) * jnp.linalg.norm(old, axis=-1, keepdims=True)
         chosen = jnp.arange(self.parts)[:, None] == part
         return jnp.where(chosen, new, old).reshape(skill.shape)

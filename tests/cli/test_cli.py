@@ -1,4 +1,4 @@
-"""The command line as a new user meets it: mistakes get one sentence, and every command does what its help says."""
+"""The command line for a new user: mistakes are answered with one sentence, and commands do what their help says."""
 
 import json
 import os
@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 import susd.training.train
-from conftest import TINY, Command, checksum, metrics, refused
-from susd.cli.main import main
+from conftest import TINY, Command, call, checksum, metrics, refused
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 Trained = Callable[..., Path]
@@ -25,12 +24,8 @@ Trained = Callable[..., Path]
 
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory that must stay empty, in which no training begins."""
-
-    def began(*_: object) -> None:
-        raise AssertionError("the run was begun")
-
-    monkeypatch.setattr(susd.training.train, "_loop", began)
+    """A working directory that must stay empty, in which no training starts."""
+    monkeypatch.setattr(susd.training.train.Session, "start", lambda *_: pytest.fail("the training has started"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -50,8 +45,8 @@ MISTAKES: dict[str, tuple[str, ...]] = {  # what is typed after `susd train`, an
     "gunner --env-option start=9": ("'start'", "9", "centre, 0, 1, 2, 3"),
     "gunner --env-option layout=random": ("'layout'", "start, factors"),
     "multi_particle --env-option layout=spiral": ("'layout'", "'spiral'", "fixed, random"),
-    "multi_particle --env-option layout_seed=-1": ("'layout_seed'", "-1", "a whole number"),
-    "multi_particle --env-option layout_seed=²": ("'layout_seed'", "'²'", "a whole number"),
+    "multi_particle --env-option layout_seed=-1": ("'layout_seed'", "-1", "an integer"),
+    "multi_particle --env-option layout_seed=²": ("'layout_seed'", "'²'", "an integer"),
     "multi_particle --env-option actions=six": ("'actions'", "'six'", "five", "planar"),
     "gunner --factors 5": ("'factors'", "5", "3, 4, 2, 1"),
     "gunner --factors a=0:6,b=6:19": ("factor 'b'", "index 18", "0 to 17"),
@@ -60,13 +55,13 @@ MISTAKES: dict[str, tuple[str, ...]] = {  # what is typed after `susd train`, an
     "gunner --factors a=0:6,b=7:18": ("index 6", "no factor"),
     "gunner --factors a=0:6,a=6:18": ("'a'", "twice"),
     "gunner --factors a=0:18,b=18:18": ("'b'", "empty"),
-    "gunner --factors a=0:x": ("'a'", "'0:x'", "whole numbers"),
+    "gunner --factors a=0:x": ("'a'", "'0:x'", "integer"),
     "gunner --factors nonsense": ("'nonsense'", "3, 4, 2, 1"),
     "gunner --share-agent gun": ("--share-agent", "'gun'", "ammo, target"),
     "gunner --hidden 0": ("--hidden", "0", "at least 1"),
     "gunner --hidden -8": ("--hidden", "-8", "at least 1"),
-    "gunner --hidden 8.5": ("--hidden", "'8.5'", "whole number"),
-    "gunner --hidden eight": ("--hidden", "'eight'", "whole number"),
+    "gunner --hidden 8.5": ("--hidden", "'8.5'", "integer"),
+    "gunner --hidden eight": ("--hidden", "'eight'", "integer"),
     "gunner --layers 0": ("--layers", "0", "at least 1"),
     "gunner --epochs 0": ("--epochs", "0", "at least 1"),
     "gunner --epochs -1": ("--epochs", "-1", "at least 1"),
@@ -99,7 +94,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {  # what is typed after `susd train`, an
 
 
 @pytest.mark.parametrize("typed", MISTAKES)
-def test_a_mistake_is_answered_before_anything_is_done(empty: Path, capsys: pytest.CaptureFixture[str], typed: str) -> None:
+def test_mistakes_come_before_any_work(empty: Path, capsys: pytest.CaptureFixture[str], typed: str) -> None:
     sentence = refused(capsys, "train", *typed.split())
     for part in MISTAKES[typed]:
         assert part in sentence
@@ -108,14 +103,14 @@ def test_a_mistake_is_answered_before_anything_is_done(empty: Path, capsys: pyte
 
 
 @pytest.mark.parametrize("below", ["file", "file/run", "file/deeper/run"])
-def test_a_folder_that_cannot_be_made(empty: Path, capsys: pytest.CaptureFixture[str], below: str) -> None:
+def test_impossible_folder(empty: Path, capsys: pytest.CaptureFixture[str], below: str) -> None:
     (empty / "file").write_text("mine")
     assert refused(capsys, "train", "gunner", "--run", below) == f"cannot make run folder {below}: file is not a folder"
     assert [path.name for path in empty.iterdir()] == ["file"]
     assert (empty / "file").read_text() == "mine"
 
 
-def test_a_folder_without_permission(
+def test_folder_without_permission(
     empty: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)  # a superuser may write anywhere
@@ -123,7 +118,7 @@ def test_a_folder_without_permission(
     assert list(empty.iterdir()) == []
 
 
-def test_a_disk_too_small(empty: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_is_too_small(empty: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")(2**30, 2**30 - 2**20, 2**20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     sentence = refused(capsys, "train", "gunner", "--run", "a/b")
@@ -131,7 +126,7 @@ def test_a_disk_too_small(empty: Path, capsys: pytest.CaptureFixture[str], monke
     assert list(empty.iterdir()) == []
 
 
-def test_a_folder_that_holds_a_run(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_with_a_run(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
     run = trained("gunner", "--epochs", 3)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     assert refused(capsys, "train", "gunner", "--run", run).startswith(
@@ -141,7 +136,7 @@ def test_a_folder_that_holds_a_run(trained: Trained, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb"])
-def test_a_missing_package(
+def test_missing_package(
     empty: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorboardX" if name == "tensorboard" else name, None)
@@ -150,49 +145,28 @@ def test_a_missing_package(
     assert list(empty.iterdir()) == []
 
 
-def test_other_commands_refuse_what_is_no_run(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_folders_are_refused(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(capsys, "show", "nowhere") == "there is no run folder nowhere"
     assert refused(capsys, "evaluate", "nowhere", "coverage") == "there is no run folder nowhere"
     assert "is not a run folder" in refused(capsys, "evaluate", ".", "control")
     assert "'covrage'" in refused(capsys, "evaluate", ".", "covrage")
-    assert "RUN, WHAT" in refused(capsys, "evaluate")
+    assert "RUN, NAME" in refused(capsys, "evaluate")
     assert "'trian'" in refused(capsys, "trian", "gunner")
     assert list(empty.iterdir()) == []
 
 
-@pytest.mark.parametrize("steps", [0, -200, 100, 20_100, 10**12, "many"])
-def test_steps_that_are_no_whole_skills(trained: Trained, capsys: pytest.CaptureFixture[str], steps: object) -> None:
-    run = trained("gunner", "--epochs", 3)
-    sentence = refused(capsys, "evaluate", run, "coverage", "--steps", steps)
-    assert "--steps" in sentence
-    assert str(steps) in sentence
-    assert not (run / "evaluation").exists()
-
-
-def test_an_evaluation_seed_out_of_range(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
-    run = trained("gunner", "--epochs", 3)
-    for seed in (-1, 2**31, 10**30):
-        assert f"--seed is {seed}; it must be from 0 to 2147483647" in refused(
-            capsys, "evaluate", run, "control", "--seed", seed
-        )
-
-
-def test_a_run_without_checkpoints_cannot_be_evaluated(
-    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_without_checkpoints(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = shutil.copytree(trained("gunner", "--epochs", 3), tmp_path / "run")
     shutil.rmtree(run / "checkpoints")
     assert refused(capsys, "evaluate", run, "coverage") == f"no checkpoint in {run / 'checkpoints'}"
-    with pytest.raises(SystemExit) as exited:
-        main(["show", str(run)])
-    assert exited.value.code == 0
+    call("show", run)
     assert "nothing saved yet" in capsys.readouterr().out
 
 
 # Help.
 
 
-def test_help_is_quick_and_loads_nothing_heavy() -> None:
+def test_help_is_fast() -> None:
     heavy = {"jax", "numpy", "gymnasium", "matplotlib", "rich", "equinox"}
     code = "import sys; from susd.cli.main import parser; parser().format_help(); "
     code += f"sys.exit(', '.join({heavy} & set(sys.modules)) or 0)"
@@ -204,13 +178,11 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
         subprocess.run([sys.executable, "-m", "susd.cli.main", "--help"], stdout=subprocess.DEVNULL, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(times) < 0.3
+    assert min(times) < 0.4  # 0.17 s of one core when nothing else runs
 
 
-def test_every_option_has_a_help(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exited:
-        main(["train", "--help"])
-    assert exited.value.code == 0
+def test_help_of_train(capsys: pytest.CaptureFixture[str]) -> None:
+    call("train", "--help")
     text = capsys.readouterr().out
     assert "usage: susd train ENV [options]" in text
     for flag in ("--preset", "--epochs", "--seed ", "--seeds", "--factors", "--run", "--resume", "--constraint", "--prior"):
@@ -218,14 +190,10 @@ def test_every_option_has_a_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(len(line) for line in text.splitlines()) <= int(os.environ.get("COLUMNS", "80"))
 
 
-def test_no_command_prints_the_help_and_the_version_is_known(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exited:
-        main([])
-    assert exited.value.code == 2
+def test_help_without_command_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    call(code=2)
     assert "COMMAND" in capsys.readouterr().out
-    with pytest.raises(SystemExit) as exited:
-        main(["--version"])
-    assert exited.value.code == 0
+    call("--version")
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", capsys.readouterr().out)
 
 
@@ -234,13 +202,13 @@ def test_no_command_prints_the_help_and_the_version_is_known(capsys: pytest.Capt
 
 @pytest.fixture(scope="module")
 def gunner(tmp_path_factory: pytest.TempPathFactory, child_environment: dict[str, str]) -> tuple[Path, str, str]:
-    """What the plainest command leaves and prints."""
+    """What the simplest command writes and prints."""
     command = Command(tmp_path_factory.mktemp("gunner"), child_environment)
     done = command("train", "gunner", *TINY, "--epochs", 4, "--tensorboard", "--eval-every", 2)
     return command.folder, done.stdout, done.stderr
 
 
-def test_training_ends_with_tables_and_pictures(gunner: tuple[Path, str, str]) -> None:
+def test_training_ends_with_tables_and_figures(gunner: tuple[Path, str, str]) -> None:
     folder, output, errors = gunner
     run = folder / "runs" / "gunner-susd-s0"
     assert [path.name for path in (folder / "runs").iterdir()] == [run.name]
@@ -264,34 +232,35 @@ def test_training_ends_with_tables_and_pictures(gunner: tuple[Path, str, str]) -
     assert json.loads((run / "meta.json").read_text())["versions"]["jax"]
 
 
-def test_show_says_where_the_run_stands(gunner: tuple[Path, str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_show(gunner: tuple[Path, str, str], capsys: pytest.CaptureFixture[str]) -> None:
     run = gunner[0] / "runs" / "gunner-susd-s0"
-    with pytest.raises(SystemExit) as exited:
-        main(["show", str(run), "--json"])
-    assert exited.value.code == 0
+    call("show", run, "--json")
     status = json.loads(capsys.readouterr().out)
     assert (status["epoch"], status["epochs"], status["finished"], status["env"]) == (4, 4, True, "gunner")
     assert re.fullmatch(r"[0-9a-f]{32}", status["checksum"])
     assert status["metrics"]["epoch"] == 4
-    with pytest.raises(SystemExit):
-        main(["show", str(run)])
+    call("show", run)
     lines = capsys.readouterr().out.splitlines()
     assert any(re.fullmatch(r"  epoch +4 of 4, finished", line) for line in lines)
     assert any(line.endswith(status["checksum"]) for line in lines)
 
 
 @pytest.mark.parametrize("what", ["coverage", "control"])
-def test_an_evaluation_is_the_same_each_time(gunner: tuple[Path, str, str], susd: Command, what: str) -> None:
-    run = gunner[0] / "runs" / "gunner-susd-s0"
+def test_evaluations_are_deterministic(
+    gunner: tuple[Path, str, str], tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process and in the child that trained."""
+    run = Path(shutil.copytree(gunner[0] / "runs" / "gunner-susd-s0", tmp_path / "gunner-susd-s0"))
     at_the_end = json.loads((run / "evaluation" / f"{what}.json").read_text())
     (run / "figures" / f"{what}.png").unlink()
-    length = ("--steps", 20_000) if what == "coverage" else ()  # a command alone measures more than the end of a training
-    again = susd("evaluate", run, what, *length, "--json").stdout
+    length = ("--steps", 20_000) if what == "coverage" else ()  # by default more than at the end of training
+    call("evaluate", run, what, *length, "--json")
+    again = capsys.readouterr().out
     assert again.count("\n") == 1
     assert json.loads(again) == at_the_end == json.loads((run / "evaluation" / f"{what}.json").read_text())
     assert (run / "figures" / f"{what}.png").exists()
-    table = susd("evaluate", run, what, "--seed", 1).stdout
-    assert str(run / "evaluation" / f"{what}.json") in table
+    call("evaluate", run, what, "--seed", 1)
+    assert str(run / "evaluation" / f"{what}.json") in capsys.readouterr().out
     other = json.loads((run / "evaluation" / f"{what}.json").read_text())
     assert other["evaluation_seed"] == 1
     assert other["results"] != at_the_end["results"]
@@ -309,10 +278,10 @@ def test_an_evaluation_is_the_same_each_time(gunner: tuple[Path, str, str], susd
         assert np.shape(result["matrix"]) == (3, 3)
 
 
-def test_two_seeds_in_one_program(trained: Trained, susd: Command, tmp_path: Path) -> None:
-    run = shutil.copytree(trained("multi_particle", "--seeds", 2, "--eval-every", 50, "--epochs", 300), tmp_path / "run")
-    output = susd("evaluate", run, "coverage", "--steps", 400).stdout
-    lines = output.splitlines()
+def test_tables_of_two_seeds(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = shutil.copytree(trained("multi_particle", "--seeds", 2, "--epochs", 3), tmp_path / "run")
+    call("evaluate", run, "coverage", "--steps", 400)
+    lines = capsys.readouterr().out.splitlines()
     assert lines[2].split() == ["seed", "policy", "cells", "worst", "unique", "worst"]
     for seed in (0, 1):
         assert sum(line.startswith(f"  {seed} ") for line in lines) == 5
@@ -322,7 +291,7 @@ def test_two_seeds_in_one_program(trained: Trained, susd: Command, tmp_path: Pat
     assert results[0]["trained, mean actions"] != results[1]["trained, mean actions"]
 
 
-def test_a_second_run_gets_a_folder_of_its_own(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = susd.training.train.configure("gunner", seed=3)
     names = []
@@ -333,7 +302,7 @@ def test_a_second_run_gets_a_folder_of_its_own(trained: Trained, tmp_path: Path,
     assert names == ["runs/gunner-susd-s3", "runs/gunner-susd-s3-2", "runs/gunner-susd-s3-3"]
 
 
-def test_a_terminal_of_80_columns_gets_a_bar(susd: Command) -> None:
+def test_bar_in_a_terminal_of_80_columns(susd: Command) -> None:
     leader, follower = pty.openpty()
     environment = susd.environment | {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
     arguments = ("train", "gunner", "--run", "run", *TINY, "--epochs", 3, "--no-eval")
@@ -344,12 +313,12 @@ def test_a_terminal_of_80_columns_gets_a_bar(susd: Command) -> None:
         try:
             if not (part := os.read(leader, 4096)):
                 break
-        except OSError:  # Linux's way to say that the other side is closed
+        except OSError:  # on Linux: the other side is closed
             break
         output += part
     os.close(leader)
     assert child.wait() == 0
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", output.decode())  # colours are nothing, other controls end a line
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", output.decode())  # colours are removed, other controls end a line
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "\r", plain)
     lines = [line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()]
     assert lines[0] == "susd on gunner, preset quick, seed 0"
@@ -358,21 +327,20 @@ def test_a_terminal_of_80_columns_gets_a_bar(susd: Command) -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_quiet_is_quiet_and_the_same_command_gives_the_same_run(susd: Command, trained: Trained, tmp_path: Path) -> None:
+def test_quiet_child_gives_the_same_run(susd: Command, trained: Trained, tmp_path: Path) -> None:
     done = susd.train("gunner", "run", "--epochs", 3, "--quiet")
     assert (done.stdout, done.stderr) == ("run\n", "")
     assert checksum(tmp_path / "run") == checksum(trained("gunner", "--epochs", 3))
 
 
-# Replays.
+# Recordings.
 
 
 @pytest.mark.parametrize("name", ["gunner", "multi_particle_raw50", "mp_fp_hard"])
-def test_recordings_replay(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exited:
-        main(["verify", str(GOLDEN / f"{name}.npz")])
+def test_verify_recordings(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    call("verify", GOLDEN / f"{name}.npz")
     printed = capsys.readouterr()
-    assert (exited.value.code, printed.err) == (0, "")
+    assert printed.err == ""
     result = json.loads(printed.out)
     assert result["max_obs_error"] <= 1e-5
     assert (result["reward_mismatches"], result["flag_mismatches"]) == (0, 0)
@@ -382,22 +350,18 @@ def test_recordings_replay(name: str, capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("array", "count"), [("obs", "max_obs_error"), ("reward", "reward_mismatches"), ("done", "flag_mismatches")]
 )
-def test_a_recording_that_differs_exits_with_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], array: str, count: str
-) -> None:
+def test_verify_finds_differences(tmp_path: Path, capsys: pytest.CaptureFixture[str], array: str, count: str) -> None:
     with np.load(GOLDEN / "gunner_lim.npz") as archive:
         arrays = {name: archive[name].copy() for name in archive.files}
     first = (0,) * arrays[array].ndim
     arrays[array][first] = 1 - arrays[array][first]
     np.savez(tmp_path / "mine.npz", **arrays)
-    with pytest.raises(SystemExit) as exited:
-        main(["verify", str(tmp_path / "mine.npz"), "--as", "gunner_lim"])
-    assert exited.value.code == 1
+    call("verify", tmp_path / "mine.npz", "--as", "gunner_lim", code=1)
     result = json.loads(capsys.readouterr().out)
     assert result[count] > 1e-5
 
 
-def test_what_is_no_recording_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with np.load(GOLDEN / "gunner.npz") as archive:
         arrays = {name: archive[name] for name in archive.files}
     np.savez(tmp_path / "gunner_part.npz", **{name: value for name, value in arrays.items() if name != "action"})
@@ -407,6 +371,6 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert "'action' is missing" in refused(capsys, "verify", tmp_path / "gunner_part.npz")
     assert "'obs' has the shape" in refused(capsys, "verify", tmp_path / "gunner_cut.npz")
     assert "is not a recording" in refused(capsys, "verify", tmp_path / "gunner_text.npz")
-    assert "no recording at" in refused(capsys, "verify", tmp_path / "gunner.npz")
-    assert "'other' does not say what is recorded" in refused(capsys, "verify", tmp_path / "other.npz")
+    assert "does not exist" in refused(capsys, "verify", tmp_path / "gunner.npz")
+    assert "'other' names no known recording" in refused(capsys, "verify", tmp_path / "other.npz")
     assert "'pong'" in refused(capsys, "verify", GOLDEN / "gunner.npz", "--as", "pong")

@@ -1,4 +1,4 @@
-"""Ant and HalfCheetah move as Gymnasium's do, start where they should, and say in which units they speak."""
+"""Ant and HalfCheetah: equal to Gymnasium's physics, seeded resets, factors, scaling, rendering."""
 
 import importlib.util
 import os
@@ -44,7 +44,7 @@ def run(env: Body, seed: int = 3, steps: int = 20) -> np.ndarray:
 def test_moves_as_gymnasium_does(
     kind: type[Body], id: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # where MuJoCo logs that Gymnasium's file has something old in it
+    monkeypatch.chdir(tmp_path)  # where MuJoCo logs a deprecation in Gymnasium's file
     ours, theirs = kind(num_envs=2, engine=engine), gymnasium.make(id)
     body: Any = theirs.unwrapped
     ours.reset(5)
@@ -66,13 +66,13 @@ def test_engines_and_seeds(kind: type[Body]) -> None:
     assert first.dtype == np.float32
     np.testing.assert_array_equal(run(kind(num_envs=3, engine="plain")), first)
     np.testing.assert_array_equal(run(kind(num_envs=3, threads=1)), first)
-    np.testing.assert_array_equal(run(kind(num_envs=2)), first[:, :2])  # how many others there are does not matter
+    np.testing.assert_array_equal(run(kind(num_envs=2)), first[:, :2])  # the number of environments does not matter
     assert (run(kind(num_envs=3), seed=4, steps=0) != first[0]).any(axis=1).all()
     assert len(np.unique(first[0], axis=0)) == 3
 
 
 @either
-def test_a_second_reset_forgets_the_first(kind: type[Body]) -> None:
+def test_resets_are_independent(kind: type[Body]) -> None:
     env = kind(num_envs=2)
     first = run(env)
     run(env, seed=9)
@@ -81,7 +81,7 @@ def test_a_second_reset_forgets_the_first(kind: type[Body]) -> None:
 
 @pytest.mark.parametrize("engine", ["batch", "plain"])
 @either
-def test_worlds_restart_alone(kind: type[Body], engine: str) -> None:
+def test_restart_some_environments(kind: type[Body], engine: str) -> None:
     env = kind(num_envs=4, engine=engine)
     first = env.reset(7)
     for step in range(5):
@@ -98,7 +98,7 @@ def test_worlds_restart_alone(kind: type[Body], engine: str) -> None:
 
 
 @either
-def test_resets_lie_in_their_ranges(kind: type[Body]) -> None:
+def test_reset_ranges(kind: type[Body]) -> None:
     env = kind(num_envs=400)
     env.reset(0)
     positions, velocities = env.physics.qpos - env.physics.model.qpos0, env.physics.qvel
@@ -122,7 +122,7 @@ def test_spec(kind: type[Body]) -> None:
     assert env.spec.planes == (Plane("body", 0, 1 if kind is Ant else 0, -25.0, 25.0, open=True),)
     obs = env.reset(0)
     np.testing.assert_allclose(env.spec.raw(obs), np.concatenate([env.physics.qpos, env.physics.qvel], 1), atol=1e-5)
-    np.testing.assert_array_equal(env.places, env.physics.qpos[:, : 2 if kind is Ant else 1])
+    np.testing.assert_array_equal(env.positions, env.physics.qpos[:, : 2 if kind is Ant else 1])
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_spec(kind: type[Body]) -> None:
         (HalfCheetah, 3, {"front_leg": "f", "back_leg": "b"}),
     ],
 )
-def test_factors_hold_the_joints_of_their_limb(kind: type[Body], factors: int, joints: dict[str, str]) -> None:
+def test_factors_match_the_joints(kind: type[Body], factors: int, joints: dict[str, str]) -> None:
     env = kind(num_envs=1, factors=factors)
     found = env.spec.factorization
     assert found.names == ("torso", *joints)
@@ -140,16 +140,16 @@ def test_factors_hold_the_joints_of_their_limb(kind: type[Body], factors: int, j
     model = env.physics.model
     for name, mark in joints.items():
         own = [j for j in range(model.njnt) if mark in (model.joint(j).name[:1], model.joint(j).name[-2:])]
-        places = [*model.jnt_qposadr[own], *(model.nq + model.jnt_dofadr[own])]
-        assert sorted(found.indices[found.names.index(name)]) == sorted(places)
+        indices = [*model.jnt_qposadr[own], *(model.nq + model.jnt_dofadr[own])]
+        assert sorted(found.indices[found.names.index(name)]) == sorted(indices)
         if kind is Ant:  # the joints hang below the body that gives the factor its name
             assert all(model.body_rootid[model.jnt_bodyid[j]] == model.body("torso").id for j in own)
             assert model.body_parentid[model.jnt_bodyid[own[0]]] == model.body(name).id
 
 
-def test_own_factors() -> None:
-    env = HalfCheetah(num_envs=1, factors="place=0,rest=1:18")
-    assert env.spec.factorization.names == ("place", "rest")
+def test_user_defined_factors() -> None:
+    env = HalfCheetah(num_envs=1, factors="position=0,rest=1:18")
+    assert env.spec.factorization.names == ("position", "rest")
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ def script() -> Any:
 
 
 @either
-def test_scaling_fits_a_new_measurement(kind: type[Body], script: Any) -> None:
+def test_scaling_matches_new_measurement(kind: type[Body], script: Any) -> None:
     mean, std = script.measure(kind(num_envs=64), 128 if kind is Ant else 256, seed=1)
     stored = scalings()[kind.name]
     np.testing.assert_allclose(std, stored.std, rtol=0.5)  # a few somersaults make half of the cheetah's pitch
@@ -175,11 +175,11 @@ def test_scaling_fits_a_new_measurement(kind: type[Body], script: Any) -> None:
 
 
 @either
-def test_a_picture_is_lit_and_follows_the_body(kind: type[Body]) -> None:
+def test_camera_follows_the_body(kind: type[Body]) -> None:
     env = kind(num_envs=2)
     env.reset(0)
     env.physics.qpos[1] = env.physics.qpos[0]
-    env.physics.qpos[1, 0] += 120.0  # whole squares of the floor, and farther than Gymnasium draws it
+    env.physics.qpos[1, 0] += 120.0  # an integer number of floor squares, and beyond the end of Gymnasium's floor
     try:
         near, far = env.render(0, 96), env.render(1, 96)
     except UserError as error:
@@ -190,9 +190,9 @@ def test_a_picture_is_lit_and_follows_the_body(kind: type[Body]) -> None:
     assert near.std() > 20
     assert np.abs(near.astype(int) - far).mean() < 12
     assert env.render(0, 1000).shape == (1000, 1000, 3)
-    for world, size, sentence in ((2, 96, "there is no world 2; allowed: 0 to 1"), (0, 5, "cannot be 5 pixels wide")):
+    for index, size, sentence in ((2, 96, "environment 2 does not exist; allowed: 0 to 1"), (0, 5, "cannot be 5 pixels")):
         with pytest.raises(UserError, match=sentence):
-            env.render(world, size)
+            env.render(index, size)
 
 
 @pytest.mark.parametrize(
@@ -200,33 +200,33 @@ def test_a_picture_is_lit_and_follows_the_body(kind: type[Body]) -> None:
     [
         ({"num_envs": 0}, "option 'num_envs' cannot be 0"),
         ({"engine": "warp"}, "option 'engine' cannot be 'warp'; allowed: auto, batch, plain"),
-        ({"factors": 3}, "option 'factors' cannot be 3; allowed: 1, 5, or your own"),
+        ({"factors": 3}, "option 'factors' cannot be 3; allowed: 1, 5, or a user-defined one"),
         ({"threads": -1}, "option 'threads' cannot be -1"),
     ],
 )
-def test_wrong_options_are_named(options: dict[str, Any], sentence: str) -> None:
+def test_invalid_options(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         Ant(**options)
 
 
-def test_wrong_actions_and_seeds_are_named() -> None:
+def test_invalid_actions_and_seeds() -> None:
     env = HalfCheetah(num_envs=1)
     with pytest.raises(UserError, match="option 'seed' cannot be -1"):
         env.reset(-1)
     env.reset(0)
     with pytest.raises(UserError, match=r"the actions have the shape \(6,\); it must be \(1, 6\)"):
         env.step(np.zeros(6))
-    with pytest.raises(UserError, match="action 0 of world 0 is nan; it must be a finite number"):
+    with pytest.raises(UserError, match="action 0 of environment 0 is nan; it must be finite"):
         env.step(np.full((1, 6), np.nan))
     for ids in ([1], [0, 0], [0.0]):
-        with pytest.raises(UserError, match=r"cannot restart the worlds .*; allowed: different numbers from 0 to 0"):
+        with pytest.raises(UserError, match=r"cannot restart environments .*; allowed: distinct indices from 0 to 0"):
             env.restart(np.array(ids), [0] * len(ids))
-    for world in (True, 0.0):
-        with pytest.raises(UserError, match="there is no world"):
-            env.render(world)  # type: ignore[arg-type]
+    for index in (True, 0.0):
+        with pytest.raises(UserError, match=r"environment .* does not exist"):
+            env.render(index)  # type: ignore[arg-type]
 
 
-def test_what_a_step_gives_are_arrays_of_their_own() -> None:
+def test_steps_return_copies() -> None:
     env = Ant(num_envs=2)
     env.reset(0)
     step = env.step(np.zeros((2, 8)))
@@ -237,7 +237,7 @@ def test_what_a_step_gives_are_arrays_of_their_own() -> None:
     assert not step.truncated.any()
 
 
-def test_no_cell_is_counted_beyond_the_box_of_an_open_plane() -> None:
+def test_open_plane_counts_cells_in_its_box() -> None:
     spec = HalfCheetah(num_envs=1).spec
     assert spec.scaling is not None
     raw = np.zeros((4, 1, 18), np.float32)
@@ -257,9 +257,9 @@ ctypes.CDLL = missing
 DRAW = """
 from susd.envs import make
 from susd.errors import UserError
-env = make("half_cheetah", num_envs=1)
-env.reset(0)
-for _ in range(2):
+for name in ("half_cheetah", "half_cheetah", "kitchen"):
+    env = make(name, num_envs=1)
+    env.reset(0)
     try:
         env.render()
     except UserError as error:
@@ -270,23 +270,27 @@ for _ in range(2):
 @pytest.mark.parametrize(
     ("before", "gl", "count", "sentence"),
     [
-        (WITHOUT, "", 2, "pictures of the half cheetah need OpenGL, which does not start here"),
-        (WITHOUT, "egl", 2, "pictures of the half cheetah need OpenGL, which does not start here"),
-        ("", "disabled", 2, "pictures of the half cheetah need OpenGL, which does not start here"),
-        ("", "glfw", 2, "pictures of the half cheetah need OpenGL, which does not start here"),
+        (WITHOUT, "", 3, "need OpenGL, which cannot be started"),
+        (WITHOUT, "egl", 3, "need OpenGL, which cannot be started"),
+        ("", "disabled", 3, "need OpenGL, which cannot be started"),
+        ("", "glfw", 3, "need OpenGL, which cannot be started"),
         ("", "foo", 0, "the environment variable MUJOCO_GL is 'foo'; allowed: egl, osmesa, glfw, disabled"),
     ],
 )
-def test_bodies_move_where_nothing_can_be_drawn(before: str, gl: str, count: int, sentence: str) -> None:
+def test_runs_without_opengl(before: str, gl: str, count: int, sentence: str) -> None:
     kept = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
     command = [sys.executable, "-c", before + DRAW]
     child = subprocess.run(command, env=kept | {"MUJOCO_GL": gl}, capture_output=True, text=True, timeout=120)
     assert child.returncode == (0 if count else 1), child.stderr
     assert child.stdout.count(sentence) == count
     assert sentence in (child.stdout if count else child.stderr)
+    assert [line.split(" need")[0] for line in child.stdout.splitlines()] == [
+        *2 * ["images of the half cheetah"],
+        "images of the kitchen",
+    ][:count]
 
 
-def test_what_runs_in_jax_does_not_ask_for_opengl() -> None:
+def test_functional_environments_need_no_opengl() -> None:
     code = "import os, susd.training.train, susd.evaluation.evaluate; assert os.environ['MUJOCO_GL'] == 'foo'"
     child = subprocess.run([sys.executable, "-c", code], env=os.environ | {"MUJOCO_GL": "foo"}, timeout=120)
     assert child.returncode == 0

@@ -1,4 +1,4 @@
-"""Gymnasium environments behind the contract of host ones: what is read, scaled and restarted, how a world fails."""
+"""Gymnasium environments as host environments: spaces, scaling, resets, workers and failures."""
 
 import multiprocessing
 import os
@@ -11,15 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
-import susd
-from conftest import Command, refused
+from conftest import TINY, refused
+from susd.cli.main import main
 from susd.envs import make
 from susd.envs.base import Environment, HostEnvironment
-from susd.envs.gymnasium.adapter import GymnasiumWorlds
-from susd.envs.gymnasium.workers import WorldError
+from susd.envs.gymnasium.adapter import GymnasiumVector
+from susd.envs.gymnasium.processes import SubprocessEnvs
+from susd.envs.gymnasium.workers import EnvError
 from susd.errors import UserError
 
 NUM_ENVS = 5
@@ -35,7 +37,7 @@ from gymnasium import spaces
 
 
 class Ship(gymnasium.Env):
-    """A ship with a rudder and a flag. It sinks after `life` steps; `trouble` says what goes wrong in its third step."""
+    """A ship with a rudder and a flag. It terminates after `life` steps; `trouble` names what fails in its third step."""
 
     metadata = {"render_modes": ["rgb_array"]}
     positions = {"ship": (6, 7, -5.0, 5.0)}
@@ -46,33 +48,36 @@ class Ship(gymnasium.Env):
         self.life, self.trouble, self.render_mode = life, trouble, render_mode
         self.observation_space = spaces.Dict(
             [("crew", spaces.Dict(bits=spaces.MultiBinary(2))), ("flag", spaces.Discrete(3, start=1)), ("ship", spaces.Dict(
-                [("clock", spaces.Box(0, 99, ())), ("place", spaces.Box(-9, 9, (1, 2), np.float64))]
+                [("clock", spaces.Box(0, 99, ())), ("position", spaces.Box(-9, 9, (1, 2), np.float64))]
             ))]
         )
         self.action_space = spaces.Box(np.array([-1.0, 0.0]), np.array([3.0, 10.0]), dtype=np.float64)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.place, self.clock, self.action = self.np_random.uniform(-1, 1, (1, 2)), 0, np.zeros(2)
+        self.position, self.clock, self.action = self.np_random.uniform(-1, 1, (1, 2)), 0, np.zeros(2)
         return self.observation(), {}
 
     def observation(self):
-        place = {"shape": self.place[0], "text": np.full((1, 2), "x"), "nan": self.place * np.nan}
+        position = {"shape": self.position[0], "text": np.full((1, 2), "x"), "nan": self.position * np.nan}
         broken = self.clock == 3 and self.unlucky
         return {
             "flag": 1 + self.clock % 3,
             "crew": {"bits": np.array([1, self.clock % 2], np.int8)},
-            "ship": {"place": place.get(self.trouble, self.place) if broken else self.place, "clock": float(self.clock)},
+            "ship": {
+                "position": position.get(self.trouble, self.position) if broken else self.position,
+                "clock": float(self.clock),
+            },
         }
 
     @property
     def unlucky(self):
-        return self.place[0, 0] > 0
+        return self.position[0, 0] > 0
 
     def step(self, action):
         assert self.action_space.contains(action)
         self.clock += 1
-        self.place = np.clip(self.place + 0.01 * (action - 1), -9, 9)
+        self.position = np.clip(self.position + 0.01 * (action - 1), -9, 9)
         if self.clock == 3 and self.unlucky and self.trouble == "raise":
             raise RuntimeError("the mast broke")
         if self.clock == 3 and self.unlucky and self.trouble == "exit":
@@ -86,8 +91,8 @@ class Ship(gymnasium.Env):
         return self.observation(), 0.0, self.clock == self.life, False, {}
 
     def render(self):
-        picture = np.full((20, 40, 3), self.clock, np.uint8) if self.render_mode else None
-        return {"gray": np.zeros((20, 40, 1), np.uint8), "float": np.zeros((20, 40, 3))}.get(self.trouble, picture)
+        image = np.full((20, 40, 3), self.clock, np.uint8) if self.render_mode else None
+        return {"gray": np.zeros((20, 40, 1), np.uint8), "float": np.zeros((20, 40, 3))}.get(self.trouble, image)
 
 
 def make(life=0, **options):
@@ -110,7 +115,7 @@ class Flat(gymnasium.Env):
 def spaced(observations=None, actions=None):
     env = Flat()
     kinds = {"tuple": spaces.Tuple([spaces.Discrete(2)]), "infinite": spaces.Box(-1, np.inf, (2,))}
-    kinds["choice"] = spaces.Discrete(4)
+    kinds["discrete"] = spaces.Discrete(4)
     env.observation_space = kinds.get(observations, env.observation_space)
     env.action_space = kinds.get(actions, env.action_space)
     return env
@@ -152,6 +157,14 @@ def raising():
 '''
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compile_quickly() -> Iterator[None]:
+    """Optimising tiny programs takes longer than running them."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("own") / "ships.py"
@@ -162,11 +175,11 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def ships(file: Path) -> Iterator[Any]:
     """Make environments of the file; they are closed at the end."""
-    made: list[GymnasiumWorlds] = []
+    made: list[GymnasiumVector] = []
 
-    def ship(name: str = "Ship", **options: Any) -> GymnasiumWorlds:
+    def ship(name: str = "Ship", **options: Any) -> GymnasiumVector:
         env = make(f"{file}:{name}", **{"num_envs": NUM_ENVS, **options})
-        assert isinstance(env, GymnasiumWorlds)
+        assert isinstance(env, GymnasiumVector)
         made.append(env)
         return env
 
@@ -175,12 +188,21 @@ def ships(file: Path) -> Iterator[Any]:
         env.close()
 
 
-def test_entries_of_a_dict_become_numbers_and_factors(ships: Any) -> None:
+@pytest.fixture(scope="module")
+def workers(file: Path) -> Iterator[GymnasiumVector]:
+    """Environments in worker processes, shared by the tests that leave them running."""
+    env = make(f"{file}:Ship", num_envs=NUM_ENVS, life=4, parallel="processes")
+    assert isinstance(env, GymnasiumVector)
+    yield env
+    env.close()
+
+
+def test_dict_observations(ships: Any) -> None:
     env = ships()
     assert isinstance(env, HostEnvironment)
     assert not isinstance(env, Environment)
     spec = env.spec
-    names = {"crew/bits": [0, 1], "flag": [2, 3, 4], "ship/clock": [5], "ship/place": [6, 7]}
+    names = {"crew/bits": [0, 1], "flag": [2, 3, 4], "ship/clock": [5], "ship/position": [6, 7]}
     assert spec.factorization.to_json() == names
     assert (spec.obs_size, spec.action_size, spec.horizon) == (8, 2, 200)
     assert [(p.name, p.x, p.y, p.low, p.high) for p in spec.planes] == [("ship", 6, 7, -5.0, 5.0)]
@@ -193,7 +215,7 @@ def test_entries_of_a_dict_become_numbers_and_factors(ships: Any) -> None:
     np.testing.assert_array_equal(stepped[:, :6], np.tile([1, 1, 0, 1, 0, 1], (NUM_ENVS, 1)))
 
 
-def test_actions_are_scaled_to_the_bounds_and_cut_off(ships: Any) -> None:
+def test_actions_are_scaled_and_clipped(ships: Any) -> None:
     env = ships(num_envs=4)
     before = env.reset(3)[:, 6:]
     moved = env.step(np.array([[-1, -1], [1, 1], [0, 0], [5, -5]], np.float32)).obs[:, 6:] - before
@@ -216,7 +238,7 @@ def test_factors_of_flat_observations(ships: Any) -> None:
     assert make("gymnasium:Reacher-v5").spec.factorization.names == ("state",)
 
 
-def test_a_world_that_ends_starts_anew_and_its_last_observation_is_kept(ships: Any) -> None:
+def test_automatic_reset(ships: Any) -> None:
     env = ships(life=2)
     env.reset(5)
     first = env.step(np.zeros((NUM_ENVS, 2)))
@@ -231,15 +253,15 @@ def test_a_world_that_ends_starts_anew_and_its_last_observation_is_kept(ships: A
     assert not np.isin(second.obs[:, 6], env.reset(5)[:, 6]).any()
 
 
-def test_a_time_limit_of_its_own_truncates_and_says_how_long_an_episode_is(ships: Any) -> None:
+def test_own_time_limit_truncates(ships: Any) -> None:
     env = ships("make")
-    assert env.spec.horizon == 200  # a wrapper without registration says nothing
+    assert env.spec.horizon == 200  # a wrapper without registration has no time limit to read
     env.reset(0)
     cut = [env.step(np.zeros((NUM_ENVS, 2))).truncated.all() for _ in range(8)]
     assert cut == [False, False, False, True] * 2
 
 
-def run(env: GymnasiumWorlds, seed: int = 1, steps: int = 9) -> list[np.ndarray]:
+def run(env: GymnasiumVector, seed: int = 1, steps: int = 9) -> list[np.ndarray]:
     random = np.random.default_rng(0)
     found = [env.reset(seed)]
     for _ in range(steps):
@@ -247,27 +269,26 @@ def run(env: GymnasiumWorlds, seed: int = 1, steps: int = 9) -> list[np.ndarray]
     return found
 
 
-def test_all_modes_give_equal_numbers(ships: Any) -> None:
+def test_all_modes_give_equal_results(ships: Any, workers: GymnasiumVector) -> None:
     reference = run(ships(life=4, parallel="none"))
-    for mode in MODES[1:]:
-        env = ships(life=4, parallel=mode)
-        run(env, seed=2)  # what was before does not matter
+    for env in (ships(life=4, parallel="threads"), workers):
+        run(env, seed=2)  # earlier episodes do not matter
         for one, other in zip(reference, run(env), strict=True):
             np.testing.assert_array_equal(one, other)
 
 
-def test_a_world_depends_on_the_seed_and_its_number_alone(ships: Any) -> None:
+def test_reset_depends_on_seed_and_index(ships: Any) -> None:
     np.testing.assert_array_equal(ships(num_envs=2).reset(9), ships(num_envs=5).reset(9)[:2])
     assert (ships().reset(9) != ships().reset(10)).any(axis=1).all()
 
 
 FAILURES = {
     "raise": "RuntimeError: the mast broke",
-    "exit": "failed: SystemExit: 0",
-    "four": "step gave a tuple of 4; Gymnasium's contract is (observation, reward, terminated, truncated, info)",
-    "nan": "its index 6 (number 0 of entry 'ship/place') is nan",
-    "shape": "entry 'ship/place' has the shape (2,), but its space says (1, 2)",
-    "text": "entry 'ship/place' has the type <U1; it must hold numbers",
+    "exit": "SystemExit: 0",
+    "four": "step returned a tuple of 4; Gymnasium's interface is (observation, reward, terminated, truncated, info)",
+    "nan": "its index 6 (position 0 of entry 'ship/position') is nan",
+    "shape": "entry 'ship/position' has the shape (2,), but its space says (1, 2)",
+    "text": "entry 'ship/position' has the type <U1; it must be numeric",
 }
 
 
@@ -275,72 +296,68 @@ FAILURES = {
     ("mode", "trouble"),
     [(mode, trouble) for mode in MODES for trouble in FAILURES if mode == "threads" or trouble in ("raise", "exit")],
 )
-def test_a_failing_world_is_named(mode: str, trouble: str, ships: Any) -> None:
+def test_failing_environment_is_named(mode: str, trouble: str, ships: Any) -> None:
     env = ships(trouble=trouble, parallel=mode)
     unlucky = np.flatnonzero(env.reset(1)[:, 6] > 0)
-    with pytest.raises(WorldError) as caught:
+    with pytest.raises(EnvError) as caught:
         run(env)
     text = str(caught.value)
     assert FAILURES[trouble] in text
-    assert any(f"world {world} of " in text for world in unlucky)
-    assert "in step 3 (seed 1; env.reset(seed=" in text
-    assert ("Traceback" in text) == (trouble in ("raise", "exit"))  # for those who wrote it
-    env.reset(1)  # it starts again
+    assert any(f"environment {index} of " in text for index in unlucky)
+    assert "in step 3 (seed 1; its episode starts with env.reset(seed=" in text
+    assert ("Traceback" in text) == (trouble in ("raise", "exit"))  # of the environment's code
+    env.reset(1)  # new workers
 
 
-def test_a_worker_that_dies_is_named_at_once(ships: Any) -> None:
+def test_dead_worker_is_reported(ships: Any) -> None:
     env = ships(trouble="die", parallel="processes")
-    with pytest.raises(
-        WorldError, match=r"the process \d+ with the worlds \d to \d of .*ships.py:Ship was ended with exit code 7"
-    ):
+    with pytest.raises(EnvError, match=r"process \d+ with environments \d to \d of .*ships.py:Ship exited with code 7"):
         run(env)
     env.reset(1)
-    worker = env._pool._workers[-1]
+    worker = env._batch._workers[-1]
     os.kill(worker.pid, signal.SIGKILL)
     with pytest.raises(
-        WorldError, match=rf"process {worker.pid} with the worlds . to 4 of .* was ended by the signal SIGKILL"
+        EnvError, match=rf"process {worker.pid} with environments . to 4 of .* was killed by signal SIGKILL"
     ):
         env.step(np.zeros((NUM_ENVS, 2)))
 
 
-def test_a_child_of_a_dead_worker_keeps_nobody_waiting(ships: Any) -> None:
+def test_child_of_dead_worker_does_not_block(ships: Any) -> None:
     began = time.monotonic()
-    with pytest.raises(WorldError, match="was ended with exit code 7"):
+    with pytest.raises(EnvError, match="exited with code 7"):
         run(ships(trouble="fork", parallel="processes"))
-    assert time.monotonic() - began < 30  # the child stays for a minute, and holds the pipe of its dead parent
+    assert time.monotonic() - began < 30  # the child sleeps for a minute and holds the pipe of its dead parent
 
 
-def test_workers_leave_it_to_the_run_when_to_stop(ships: Any) -> None:
-    """`timeout` and Slurm send SIGTERM to all processes of a run, a terminal Ctrl-C."""
-    env = ships(parallel="processes")
-    reference = run(ships(parallel="none"))
+def test_workers_ignore_stop_signals(ships: Any, workers: GymnasiumVector) -> None:
+    """`timeout` and Slurm send SIGTERM to all processes of a run, a terminal sends SIGINT."""
+    env, reference = workers, run(ships(life=4, parallel="none"))
     env.reset(0)
-    for worker in env._pool._workers:
+    assert isinstance(env._batch, SubprocessEnvs)
+    for worker in env._batch._workers:
         os.kill(worker.pid, signal.SIGTERM)
         os.kill(worker.pid, signal.SIGINT)
     for one, other in zip(reference, run(env), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_wrapper_may_say_what_the_parts_are(ships: Any) -> None:
+def test_wrapper_declares_factors(ships: Any) -> None:
     assert ships("wrapped").spec.factorization.names == ("all",)
 
 
-def test_a_module_before_an_id_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_in_gymnasium_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "harbour.py").write_text(FILE + "\ngymnasium.register('Flat-v0', Flat, max_episode_steps=9)\n")
     env = make("gymnasium:harbour:Flat-v0", num_envs=2)
     assert env.spec.horizon == 9
     assert env.reset(0).shape == (2, 4)
-    with pytest.raises(
-        UserError, match=r"the module 'pier' of gymnasium:pier:Flat-v0 cannot be imported: ModuleNotFoundError"
-    ):
+    with pytest.raises(UserError, match=r"module 'pier' of gymnasium:pier:Flat-v0 cannot be imported: ModuleNotFoundError"):
         make("gymnasium:pier:Flat-v0")
-    with pytest.raises(UserError, match="Gymnasium does not know 'Flut-v0'"):
+    with pytest.raises(UserError, match="Gymnasium has no environment 'Flut-v0'"):
         make("gymnasium:harbour:Flut-v0")
 
 
-def test_a_horizon_is_for_the_factory_and_the_run(tmp_path: Path) -> None:
+def test_horizon_reaches_factory_and_spec(tmp_path: Path) -> None:
     path = tmp_path / "timed.py"
     path.write_text(FILE + "\ndef timed(horizon=5):\n    return gymnasium.wrappers.TimeLimit(Flat(), horizon)\n")
     env = make(f"{path}:timed", num_envs=1, horizon=7)
@@ -349,7 +366,7 @@ def test_a_horizon_is_for_the_factory_and_the_run(tmp_path: Path) -> None:
     assert [bool(env.step(np.zeros((1, 1))).truncated[0]) for _ in range(7)] == [False] * 6 + [True]
 
 
-def test_workers_start_late_end_with_the_program_and_import_no_jax(file: Path) -> None:
+def test_workers_end_with_the_program(file: Path) -> None:
     code = f"""
         import multiprocessing
         from susd.envs import make
@@ -373,22 +390,21 @@ def test_workers_start_late_end_with_the_program_and_import_no_jax(file: Path) -
             os.kill(pid, 0)
 
 
-def test_pictures(ships: Any) -> None:
-    for mode in MODES:
-        env = ships(parallel=mode)
+def test_rendering(ships: Any, workers: GymnasiumVector) -> None:
+    for env in (ships(parallel="none"), ships(parallel="threads"), workers):
         env.reset(0)
         env.step(np.zeros((NUM_ENVS, 2)))
-        picture = env.render(3, size=40)
-        assert picture.shape == (40, 40, 3)
-        assert picture.dtype == np.uint8
-        np.testing.assert_array_equal(picture[20, 20], 1)  # 20 x 40 pixels in the middle ..
-        assert picture[2, 20].min() > 200  # .. of a square
-    with pytest.raises(UserError, match="cannot draw"):
+        image = env.render(3, size=40)
+        assert image.shape == (40, 40, 3)
+        assert image.dtype == np.uint8
+        np.testing.assert_array_equal(image[20, 20], 1)  # 20 x 40 pixels in the middle ..
+        assert image[2, 20].min() > 200  # .. of a square
+    with pytest.raises(UserError, match="cannot render"):
         ships("Flat").render()
     for trouble, given in (("gray", r"uint8 \[20, 40, 1\]"), ("float", r"float64 \[20, 40, 3\]")):
-        with pytest.raises(UserError, match=f"its render gave {given}; it must give uint8"):
+        with pytest.raises(UserError, match=f"render returned {given}; it must return uint8"):
             ships(trouble=trouble).render()
-    with pytest.raises(UserError, match="there is no world 5; there are 0 to 4"):
+    with pytest.raises(UserError, match="environment 5 does not exist; allowed: 0 to 4"):
         ships().render(5)
 
 
@@ -398,74 +414,78 @@ def test_pictures(ships: Any) -> None:
         (
             "Shop",
             {},
-            r"has nothing named 'Shop'; it has: Ship, make, Flat, spaced, Named, wrapped, Bare, Bald, several, nothing",
+            r"has no object named 'Shop'; it defines: Ship, make, Flat, spaced, Named, wrapped, Bare, Bald, several",
         ),
-        ("np", {}, "has no function or class 'np'"),
-        ("nothing", {}, "gives None, which is no environment; does the factory return what it makes"),
+        ("np", {}, "is a module; it must be a class or function that makes one"),
+        ("nothing", {}, "makes None, which is not an environment; does the factory return it"),
         (
             "number",
             {},
-            "gives a int, which is no environment: it is no gymnasium.Env, for a functional environment it lacks spec",
+            "makes a int, which is not an environment: it is no gymnasium.Env, for a functional environment it lacks spec",
         ),
         ("raising", {}, r"cannot be made: KeyError: 'what' \(.*ships.py:\d+\)"),
         ("Flat", {"colour": 1}, "has no option 'colour'; its options are: factors, horizon, parallel"),
         ("Flat", {"parallel": "yes"}, "'parallel' cannot be 'yes'; allowed: threads, processes, none"),
-        ("Flat", {"horizon": 0}, "'horizon' cannot be 0; allowed: a whole number from 1 to 1000000000"),
+        ("Flat", {"horizon": 0}, "'horizon' cannot be 0; allowed: an integer from 1 to 1000000000"),
         ("Flat", {"horizon": 10**20}, "'horizon' cannot be 100000000000000000000"),
         ("Bare", {}, r"has no observation_space; set it in __init__"),
         ("Bald", {}, r"factor 'even' is 0; it must be a list of indices, such as \[0, 1\]"),
-        ("several", {}, "gives a SyncVectorEnv; give a single environment"),
-        ("spaced", {"observations": "tuple"}, "observations of the kind Tuple; allowed are"),
+        ("several", {}, "makes a SyncVectorEnv; make a single environment"),
+        ("spaced", {"observations": "tuple"}, "observations of type Tuple; allowed are"),
         ("spaced", {"observations": "infinite"}, "factor 'odd': index 3 is outside the observation"),
-        ("spaced", {"actions": "infinite"}, "actions without bounds: index 0 goes from -1.0 to inf; declare a finite"),
-        ("spaced", {"actions": "choice"}, "has 4 discrete actions; susd needs continuous ones"),
+        (
+            "spaced",
+            {"actions": "infinite"},
+            "an action space without finite bounds: index 0 is from -1.0 to inf;",
+        ),
+        ("spaced", {"actions": "discrete"}, "has 4 discrete actions; susd needs continuous actions"),
     ],
 )
-def test_what_is_refused(name: str, options: dict[str, Any], sentence: str, file: Path) -> None:
+def test_invalid_environments(name: str, options: dict[str, Any], sentence: str, file: Path) -> None:
     with pytest.raises(UserError, match=sentence):
         make(f"{file}:{name}", **options)
 
 
-def test_what_cannot_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_that_cannot_be_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert f"looked for {tmp_path / 'no.py'}, from the folder {tmp_path}" in refused(capsys, "train", "no.py:make")
+    assert f"looked for {tmp_path / 'no.py'} from folder {tmp_path}" in refused(capsys, "train", "no.py:make")
     assert "write FILE.py:NAME" in refused(capsys, "train", "no.py")
     assert "gymnasium:ID, FILE.py:NAME" in refused(capsys, "train", "runner")
-    assert "do you mean Reacher-v5" in refused(capsys, "train", "gymnasium:Reachr-v5")
+    assert "did you mean Reacher-v5" in refused(capsys, "train", "gymnasium:Reachr-v5")
     assert "names no environment" in refused(capsys, "train", "gymnasium:")
     (tmp_path / "bad.py").write_text("import numpy\n\nimport no_such_package\n")
-    told = refused(capsys, "train", "bad.py:make")
-    assert "bad.py cannot be imported: ModuleNotFoundError: No module named 'no_such_package'" in told
-    assert told.endswith("bad.py:3)")
+    message = refused(capsys, "train", "bad.py:make")
+    assert "bad.py cannot be imported: ModuleNotFoundError: No module named 'no_such_package'" in message
+    assert message.endswith("bad.py:3)")
     (tmp_path / "worse.py").write_text("def make(:\n")
     assert refused(capsys, "train", "worse.py:make").endswith("worse.py:1)")
 
 
-def test_a_run_in_a_file_of_ones_own(susd: Command, file: Path) -> None:
-    (susd.folder / "ships.py").write_text(FILE)
-    tiny = "--hidden 8 --phi-hidden 8 --density-hidden 8 --gradient-steps 2 --batch-size 8 --episodes 2 --horizon 10 "
-    tiny += "--buffer-size 2000 --warmup 30 --epochs 2 --no-eval --env-option life=6 --env-option parallel=none"
-    susd("train", "ships.py:Ship", *tiny.split())
-    run = susd.folder / "runs" / "ships-Ship-susd-s0"
-    assert (run / "config.json").is_file()
-    with susd.start("train", "ships.py:Ship", *tiny.split(), "--env-option", "trouble=raise") as child:
-        _, errors = child.communicate(timeout=300)
-    assert child.returncode == 2
-    assert "RuntimeError: the mast broke" in errors
-    (susd.folder / "ships.py").rename(susd.folder / "boats.py")
-    told = susd("train", "--resume", "--run", run, "--epochs", 3, code=2).stderr
-    assert f"there is no file 'ships.py': looked for {susd.folder / 'ships.py'}" in told
-
-
-def test_no_worker_outlives_a_training(file: Path, tmp_path: Path) -> None:
-    small = {"hidden": 8, "phi_hidden": 8, "density_hidden": 8, "batch_size": 8, "buffer_size": 100, "warmup": 10}
-    size = {"episodes": 2, "horizon": 5, "gradient_steps": 1, "epochs": 1, "env_options": {"parallel": "processes"}}
+def test_run_of_environment_in_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ships.py").write_text(FILE)
     before = set(multiprocessing.active_children())
-    susd.train(f"{file}:Ship", run=tmp_path / "run", quiet=True, **small, **size)
-    assert set(multiprocessing.active_children()) <= before
+    options = [*TINY, "--epochs", "2", "--no-eval", "--env-option", "life=6", "--env-option", "parallel=processes"]
+    with pytest.raises(SystemExit) as exited:
+        main(["train", "ships.py:Ship", *options])
+    assert not exited.value.code
+    assert set(multiprocessing.active_children()) <= before  # no worker outlives the training
+    run = tmp_path / "runs" / "ships-Ship-susd-s0"
+    assert (run / "config.json").is_file()
+    with pytest.raises(SystemExit) as exited:
+        main(["train", "ships.py:Ship", *options, "--env-option", "trouble=raise"])
+    assert exited.value.code == 2
+    assert "RuntimeError: the mast broke" in capsys.readouterr().err
+    (tmp_path / "ships.py").rename(tmp_path / "boats.py")
+    message = refused(capsys, "train", "--resume", "--run", run, "--epochs", 3)
+    assert f"file 'ships.py' does not exist: looked for {tmp_path / 'ships.py'}" in message
 
 
-def test_options_on_the_command_line_have_types() -> None:
+def test_env_option_types() -> None:
     from susd.cli.common import given
     from susd.cli.main import parser
 
@@ -478,7 +498,7 @@ def test_options_on_the_command_line_have_types() -> None:
     }
 
 
-def test_folders_of_runs_have_plain_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_folder_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from susd.config import configure
     from susd.training.train import free_folder
 

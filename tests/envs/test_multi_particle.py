@@ -41,7 +41,7 @@ def random_actions(seed: int, shape: tuple[int, ...], scale: float = 1.0) -> jax
     return jnp.asarray(np.repeat(draws, 10, axis=-2), jnp.float32)
 
 
-def test_it_is_an_environment() -> None:
+def test_spec() -> None:
     env = make("multi_particle")
     assert isinstance(env, Environment)
     assert hash(env) == hash(make("multi_particle", factors="10", layout_seed="0"))
@@ -85,7 +85,7 @@ def test_fixed_layouts(seed: int, distances: list[float]) -> None:
     np.testing.assert_allclose(jnp.concatenate([state.position, state.station]), pairs, atol=1e-7)
 
 
-def test_random_layout_depends_on_the_key_alone() -> None:
+def test_random_layout_depends_on_the_key() -> None:
     env = MultiParticle(layout="random")
     one, same, other = (env.reset(jax.random.key(seed)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one.position, same.position)
@@ -95,7 +95,7 @@ def test_random_layout_depends_on_the_key_alone() -> None:
     assert float(many.station.std()) == pytest.approx(1 / np.sqrt(3), abs=0.02)
 
 
-def test_a_wall_stops_the_position_but_not_the_velocity() -> None:
+def test_walls_stop_positions_not_velocities() -> None:
     state = ENV.reset(KEY)._replace(position=jnp.full((10, 2), 0.95), velocity=jnp.full((10, 2), 1.0))
     pressed = step(state, jnp.ones(20), KEY)
     np.testing.assert_array_equal(pressed.position, 1.0)
@@ -103,7 +103,7 @@ def test_a_wall_stops_the_position_but_not_the_velocity() -> None:
     np.testing.assert_array_equal(step(pressed, -jnp.ones(20), KEY).position, 1.0)  # it must slow down first
 
 
-def test_agents_do_not_touch_each_other() -> None:
+def test_agents_do_not_collide() -> None:
     state = ENV.reset(KEY)._replace(position=jnp.zeros((10, 2)))
     moved = step(step(state, jnp.zeros(20).at[6].set(1.0), KEY), jnp.zeros(20), KEY)
     expected = np.zeros((10, 2))
@@ -119,7 +119,7 @@ def test_top_speed() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from([0, 22]), st.sampled_from(["planar", "five"]))
-def test_bounds_hold_and_runs_repeat(seed: int, layout_seed: int, actions: str) -> None:
+def test_bounds_and_determinism(seed: int, layout_seed: int, actions: str) -> None:
     env = MultiParticle(layout_seed=layout_seed, actions=actions)
     moves = random_actions(seed, (100, env.spec.action_size), 1.5)
     obs = np.asarray(ROLL(env, moves))
@@ -132,7 +132,7 @@ def test_bounds_hold_and_runs_repeat(seed: int, layout_seed: int, actions: str) 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**31))
-def test_the_two_action_interfaces_agree(seed: int) -> None:
+def test_planar_and_five_slot_actions_agree(seed: int) -> None:
     planar = random_actions(seed, (50, 20))
     slots = np.zeros((50, 10, 5), np.float32)  # the original's translation: positive and negative parts, first slot unused
     split = np.asarray(planar).reshape(50, 10, 2)
@@ -162,19 +162,19 @@ def test_factor_counts() -> None:
     ("options", "message"),
     [
         ({"layout": "free"}, "'layout' cannot be 'free'; allowed: fixed, random"),
-        ({"layout_seed": -1}, "'layout_seed' cannot be -1; allowed: a whole number"),
+        ({"layout_seed": -1}, "'layout_seed' cannot be -1; allowed: an integer"),
         ({"layout_seed": 1.5}, "'layout_seed' cannot be 1.5"),
         ({"actions": 50}, "'actions' cannot be 50; allowed: planar, five"),
         ({"factors": 7}, "'factors' cannot be 7; allowed: 10, 20, 1"),
         ({"start": 0}, "no option 'start'; its options are: layout, layout_seed, actions, factors"),
     ],
 )
-def test_wrong_options_are_named(options: dict[str, object], message: str) -> None:
+def test_invalid_options(options: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         make("multi_particle", **options)
 
 
-def test_pictures() -> None:
+def test_rendering() -> None:
     state = ENV.reset(KEY)
     first = ENV.render(state)
     assert (first.shape, first.dtype) == ((400, 400, 3), np.uint8)

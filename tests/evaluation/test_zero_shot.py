@@ -1,6 +1,5 @@
-"""Goals are offered, paid and given up by the rules; the skill points at them; the command measures a run."""
+"""Goals follow their rules, the skill points at them, and the evaluation measures a run."""
 
-import functools
 import json
 import shutil
 from collections.abc import Callable
@@ -14,14 +13,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from conftest import refused
-from susd.cli import main as cli
-from susd.config import configure
+from conftest import call
 from susd.envs.base import HostStep, Scaling
-from susd.errors import UserError
-from susd.evaluation import zero_shot
-from susd.evaluation.zero_shot import QUANTILE, SEEDS, Trajectory, at_random, check, interval, play, summarise, towards
-from susd.runs.folder import RunFolder
+from susd.evaluation.zero_shot import (
+    QUANTILE,
+    SEEDS,
+    Trajectory,
+    at_random,
+    facts,
+    interval,
+    play,
+    summarise,
+    towards,
+    undefined,
+)
+from susd.methods.registry import method as method_card
 from susd.skills import SkillSpace
 from susd.tasks.goals import RULES, GoalTask
 
@@ -30,12 +36,12 @@ ALL = np.arange(2)
 
 
 def task(rules: Any, num_envs: int = 2) -> GoalTask:
-    made = GoalTask(rules, [np.random.default_rng(world) for world in range(num_envs)])
+    made = GoalTask(rules, [np.random.default_rng(index) for index in range(num_envs)])
     made.begin(np.arange(num_envs), np.zeros((num_envs, rules.axes)))
     return made
 
 
-def test_rules_are_those_of_the_paper() -> None:
+def test_rules_of_the_paper() -> None:
     assert (ANT.axes, ANT.width, ANT.around, ANT.radius, ANT.reward, ANT.patience, ANT.goals) == (
         2,
         7.5,
@@ -49,7 +55,7 @@ def test_rules_are_those_of_the_paper() -> None:
     assert (CHEETAH.patience, CHEETAH.goals, ANT.horizon, CHEETAH.horizon) == (0, 0, 200, 200)
 
 
-def test_a_goal_reached_is_paid_once_and_replaced() -> None:
+def test_goal_is_rewarded_once_and_replaced() -> None:
     made = task(ANT)
     first = made.goals.copy()
     places = np.stack([first[0] + [2.9, 0.0], first[1] + [3.1, 0.0]])
@@ -65,7 +71,7 @@ def test_a_goal_reached_is_paid_once_and_replaced() -> None:
     assert made.score(places)[0].tolist() == [0.0, 0.0]
 
 
-def test_a_goal_is_given_up_after_fifty_steps() -> None:
+def test_goal_is_given_up_after_50_steps() -> None:
     made = task(ANT)
     far = made.goals + 100.0
     for step in range(1, 51):
@@ -73,32 +79,32 @@ def test_a_goal_is_given_up_after_fifty_steps() -> None:
         assert not rewards.any()
         assert not over.any()
         assert made.offered.tolist() == ([1, 1] if step < 50 else [2, 2])
-    assert np.abs(made.goals - far).max() <= 7.5  # around where the body is now
+    assert np.abs(made.goals - far).max() <= 7.5  # around the position of the body
     for step in range(51, 201):
         over = made.score(made.goals + 100.0)[1]
         assert over.tolist() == [step == 200] * 2
     assert made.offered.tolist() == [4, 4]
 
 
-def test_four_goals_end_an_episode_early_and_a_world_begins_alone() -> None:
+def test_four_goals_end_an_episode() -> None:
     made = task(ANT)
-    paid = np.zeros(2)
+    total = np.zeros(2)
     for goal in range(1, 5):
         rewards, over = made.score(np.stack([made.goals[0], made.goals[1] + 50.0]))
-        paid += rewards
+        total += rewards
         assert over.tolist() == [goal == 4, False]
-    assert paid.tolist() == [10.0, 0.0]
+    assert total.tolist() == [10.0, 0.0]
     assert made.offered.tolist() == [4, 1]
     made.begin(np.array([0]), np.array([[20.0, -20.0]]))
     assert np.abs(made.goals[0] - [20, -20]).max() <= 7.5
     assert made.offered.tolist() == [5, 1]
-    for step in range(5, 201):  # world 1 goes on to its own end, world 0 by its new clock
+    for step in range(5, 201):  # environment 1 ends after 200 steps, 0 has just been reset
         far = made.goals + 100.0
         over = made.score(far)[1]
         assert over.tolist() == [False, step == 200]
 
 
-def test_cheetah_goals_stay_until_reached_and_episodes_have_200_steps() -> None:
+def test_cheetah_goals_stay_until_reached() -> None:
     made = task(CHEETAH)
     first = made.goals.copy()
     for _ in range(199):
@@ -109,13 +115,13 @@ def test_cheetah_goals_stay_until_reached_and_episodes_have_200_steps() -> None:
     rewards, over = made.score(first - 2.5)
     assert rewards.tolist() == [10.0, 10.0]
     assert over.all()
-    assert made.offered.tolist() == [1, 1]  # the next one belongs to the next episode
+    assert made.offered.tolist() == [1, 1]  # the next one is of the next episode
     made.begin(ALL, np.zeros((2, 1)))
     made.score(made.goals)
     assert made.offered.tolist() == [3, 3]
 
 
-def test_goals_are_uniform_in_their_box() -> None:
+def test_goals_are_uniform() -> None:
     cheetah, ant = task(CHEETAH, 2000), task(ANT, 2000)
     assert abs(cheetah.goals.mean()) < 0.5
     assert abs(np.abs(cheetah.goals).mean() - 5) < 0.3
@@ -129,83 +135,82 @@ def method(space: SkillSpace, matrix: np.ndarray) -> Any:
     return SimpleNamespace(skills=space, encode=lambda params, obs: obs @ jnp.asarray(matrix, jnp.float32))
 
 
-def test_the_skill_points_at_the_goal() -> None:
+def test_skill_points_at_the_goal() -> None:
     matrix = np.zeros((5, 2))
     matrix[0, 0] = matrix[1, 1] = 2.0
     matrix[3, 0] = 7.0  # what does not change between s and g does not matter
     obs, goal = jnp.asarray(np.random.default_rng(0).normal(size=(4, 5)), jnp.float32), jnp.array([[1.0, 2.0]] * 4)
-    way = goal - obs[:, :2]
-    unit = way / jnp.linalg.norm(way, axis=1, keepdims=True)
+    direction = goal - obs[:, :2]
+    unit = direction / jnp.linalg.norm(direction, axis=1, keepdims=True)
     for prior, length in (("sphere", 1.0), ("factor_sphere", 1.0), ("gaussian", 2**0.5)):
         z = towards(method(SkillSpace(prior, 1, 2), matrix), (0, 1))(None, obs, goal, None, None, None)
         np.testing.assert_allclose(z, length * unit, atol=1e-5)
-    choice = towards(method(SkillSpace("one_hot", 1, 2), matrix), (0, 1))(None, obs, goal, None, None, None)
-    np.testing.assert_array_equal(choice.argmax(axis=1), way.argmax(axis=1))
+    discrete = towards(method(SkillSpace("one_hot", 1, 2), matrix), (0, 1))(None, obs, goal, None, None, None)
+    np.testing.assert_array_equal(discrete.argmax(axis=1), direction.argmax(axis=1))
 
 
 class Points:
-    """Points that their actions move, with the interface of a body; the third observation says nothing."""
+    """Points that their actions move, with the interface of a body; the third observation is constant."""
 
     axes, num_envs = (0, 1), 4
     spec = SimpleNamespace(scaling=Scaling((1.0, -1.0, 0.0), (0.5, 0.5, 1.0)))
 
     def __init__(self) -> None:
-        self.places = np.zeros((4, 2))
+        self.positions = np.zeros((4, 2))
         self.starts: list[tuple[int, int]] = []
 
     def observe(self) -> np.ndarray:
-        raw = np.concatenate([self.places, np.zeros((4, 1))], axis=1)
+        raw = np.concatenate([self.positions, np.zeros((4, 1))], axis=1)
         return np.asarray(self.spec.scaling.normalise(raw), np.float32)
 
     def restart(self, ids: np.ndarray, seeds: list[int]) -> np.ndarray:
         self.starts += zip(ids.tolist(), seeds, strict=True)
-        self.places[ids] = 0.0
+        self.positions[ids] = 0.0
         return self.observe()[ids]
 
     def step(self, actions: np.ndarray) -> HostStep:
-        self.places = self.places + 0.4 * actions
+        self.positions = self.positions + 0.4 * actions
         never = np.zeros(4, bool)
         return HostStep(self.observe(), self.observe(), never, never)
 
 
 def pointing() -> Any:
-    """An agent whose skill is its action, and whose phi is the place."""
-    learner = SimpleNamespace(sac=SimpleNamespace(actor=jnp.zeros(())), params=jnp.zeros(()))
+    """An agent whose skill is its action, and whose phi is the position."""
     space = SkillSpace("sphere", 1, 2)
     trainer = SimpleNamespace(
         learner=SimpleNamespace(method=method(space, np.eye(3)[:, :2])),
         policy=lambda actor: lambda obs, skill, key: skill,
     )
-    return SimpleNamespace(trainer=trainer, learner=learner)
+    return SimpleNamespace(trainer=trainer, actor=jnp.zeros(()), params=jnp.zeros(()))
 
 
-def test_worlds_are_led_to_their_goals() -> None:
+def test_skills_lead_to_the_goals() -> None:
     agent: Any = pointing()
-    way, env = towards(agent.trainer.learner.method, (0, 1)), Points()
+    select, env = towards(agent.trainer.learner.method, (0, 1)), Points()
     trajectories = {
-        "goal": play(agent, env, ANT, way, True, seed=0, steps=600),  # type: ignore[arg-type]
-        "released": play(agent, Points(), ANT, way, False, seed=0, steps=600),  # type: ignore[arg-type]
+        "goal": play(agent, env, ANT, select, True, seed=0, steps=600),  # type: ignore[arg-type]
+        "released": play(agent, Points(), ANT, select, False, seed=0, steps=600),  # type: ignore[arg-type]
         "random": play(agent, Points(), ANT, at_random(agent.trainer.learner.method), seed=0, steps=600),  # type: ignore[arg-type]
     }
     goal = trajectories["goal"]
-    assert (goal.offered - goal.reached).max() <= 1  # all but the present one
+    assert (goal.offered - goal.reached).max() <= 1  # all but the current one
     np.testing.assert_allclose(goal.rewards.sum(axis=0), 2.5 * goal.reached)
-    assert len(env.starts) >= (goal.reached // 4).sum()  # every fourth goal was an end
+    assert len(env.starts) >= (goal.reached // 4).sum()  # every fourth goal ended an episode
     assert len(set(env.starts)) == len(env.starts)
-    assert len({world for world, _ in env.starts}) == 4
+    assert len({index for index, _ in env.starts}) == 4
     for other in ("released", "random"):
         assert trajectories[other].reached.sum() < 0.7 * goal.reached.sum()
-    again = play(agent, Points(), ANT, way, True, seed=0, steps=600)  # type: ignore[arg-type]
+    again = play(agent, Points(), ANT, select, True, seed=0, steps=600)  # type: ignore[arg-type]
     np.testing.assert_array_equal(again.rewards, goal.rewards)
-    other_seed = play(agent, Points(), ANT, way, True, seed=1, steps=600)  # type: ignore[arg-type]
+    other_seed = play(agent, Points(), ANT, select, True, seed=1, steps=600)  # type: ignore[arg-type]
     np.testing.assert_array_equal(other_seed.offered.shape, goal.offered.shape)
     assert (other_seed.rewards != goal.rewards).any()
 
 
-def test_random_skills_last_as_long_as_a_goal() -> None:
-    choose = at_random(method(SkillSpace("sphere", 1, 2), np.eye(2)))
+def test_random_skill_lasts_as_long_as_a_goal() -> None:
+    select = at_random(method(SkillSpace("sphere", 1, 2), np.eye(2)))
     old, fresh = jnp.ones((3, 2)), jnp.array([True, False, True])
-    new = choose(None, jnp.zeros((3, 2)), None, fresh, old, jax.random.key(0))
+    new = select(None, jnp.zeros((3, 2)), None, fresh, old, jax.random.key(0))
     assert (new != old).all(axis=1).tolist() == [True, False, True]
 
 
@@ -225,52 +230,44 @@ def test_summary_and_interval() -> None:
     assert summary["mean"] == 3.5
 
 
-@pytest.mark.parametrize(("env", "ways"), [("ant", {"goal", "random_skill", "as_released"}), ("half_cheetah", None)])
-def test_command(
-    env: str,
-    ways: set[str] | None,
-    trained: Callable[..., Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("env", "more"), [("ant", {"as_released"}), ("half_cheetah", set())])
+def test_evaluation_of_a_run(
+    env: str, more: set[str], trained: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(trained(env, "--epochs", "4"), run)
-    monkeypatch.setattr(zero_shot, "zero_shot", functools.partial(zero_shot.zero_shot, steps=60))
-    for arguments in (["--json"], []):
-        with pytest.raises(SystemExit) as exited:
-            cli.main(["zero-shot", str(run), "--seed", "3", *arguments])
-        assert exited.value.code == 0
-        printed = capsys.readouterr().out
-        if arguments:
-            report = json.loads(printed)
+    arguments = ("evaluate", run, "zero-shot", "--seed", 3, "--steps", 60)
+    call(*arguments)
+    printed = capsys.readouterr().out
+    call(*arguments, "--json")
+    report = json.loads(capsys.readouterr().out)
     assert report == json.loads((run / "evaluation" / "zero-shot.json").read_text())
-    assert report["environment_seeds"] == list(range(3, 11))
+    assert (report["evaluation_seed"], report["options"]) == (3, {"steps": 60})
     assert report["config"]["env"] == env
     assert report["meta"]["versions"]
     (result,) = report["results"]
-    assert set(result) - {"seed", "epoch"} == (ways or {"goal", "random_skill"})
+    selections = {"goal", "random_skill"} | more
+    assert set(result) - {"seed", "epoch"} == selections
     assert result["epoch"] == 4
-    for way in ways or ("goal", "random_skill"):
-        numbers = result[way]
-        assert len(numbers["totals"]) == len(numbers["goals_offered"]) == len(numbers["curves"]["seeds"]) == SEEDS
-        assert all(offered >= 1 for offered in numbers["goals_offered"])
-        paid = [reached * RULES[env].reward for reached in numbers["goals_reached"]]
-        np.testing.assert_allclose(numbers["totals"], paid)
-        assert len(numbers["curves"]["steps"]) == len(numbers["curves"]["mean"]) == 60
+    for name in selections:
+        values = result[name]
+        assert len(values["totals"]) == len(values["goals_offered"]) == len(values["curves"]["seeds"]) == SEEDS
+        assert all(offered >= 1 for offered in values["goals_offered"])
+        np.testing.assert_allclose(values["totals"], [RULES[env].reward * reached for reached in values["goals_reached"]])
+        assert len(values["curves"]["steps"]) == len(values["curves"]["mean"]) == 60
+    *curve, low, high = (fact[1:] for fact in facts({name: result[name] for name in selections}) if fact[0] == "goal")
+    assert curve[-1] == (60, "reward", result["goal"]["mean"])
+    assert len(curve) == 12
+    interval_of_goal = result["goal"]["interval"]
+    assert (low, high) == ((60, "reward_low", interval_of_goal[0]), (60, "reward_high", interval_of_goal[1]))
     assert (run / "figures" / "zero-shot.png").stat().st_size > 5000
-    assert RULES[env].name in printed
-    assert "at random" in printed
-    assert str(run / "evaluation" / "zero-shot.json") in printed
+    for part in (RULES[env].name, "60 steps", "random skill", str(run / "evaluation" / "zero-shot.json")):
+        assert part in printed
 
 
-def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    RunFolder.create(tmp_path / "run", configure("gunner").to_json(), "test")
-    sentence = refused(capsys, "zero-shot", tmp_path / "run")
-    assert sentence == "zero-shot goals are defined in ant and half_cheetah; this run is in 'gunner'"
+def test_undefined() -> None:
+    assert undefined("gunner", method_card("susd")) == "zero-shot goals are defined in ant and half_cheetah, not in gunner"
     for name in ("diayn", "diayn-discrete", "dusdi"):
-        with pytest.raises(UserError, match=f"which {name} has not; methods with one: susd, metra, lsd, csd"):
-            check(configure("ant", method=name), 0)
-    check(configure("half_cheetah", method="metra"), 0)
-    with pytest.raises(UserError, match="--seed is -1; it must be from 0"):
-        check(configure("ant"), -1)
+        assert undefined("ant", method_card(name)).endswith(f"unlike that of {name}")
+    for name in ("susd", "metra", "lsd", "csd"):
+        assert undefined("half_cheetah", method_card(name)) == ""

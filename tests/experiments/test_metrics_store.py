@@ -1,4 +1,4 @@
-"""Results in long form: one fact per line, whole jobs or nothing, by any number of processes."""
+"""Results as facts: one line per job, appended by any number of processes."""
 
 import dataclasses
 import json
@@ -11,95 +11,98 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from susd.errors import UserError
-from susd.experiments import metrics_store as store
+from susd.experiments import metrics_store
 from susd.experiments.metrics_store import Fact
 
 
 def facts(job: str, count: int = 3, config_hash: str = "aa", offset: float = 0.0) -> list[Fact]:
     common = {
         "job": job,
-        "run": "world/susd-s0",
+        "run": "env/susd-s0",
         "label": "susd",
         "method": "susd",
-        "environment": "world",
+        "environment": "env",
         "seed": 0,
         "phase": "coverage",
         "versions": "jax=1",
         "commit": "c",
         "config_hash": config_hash,
     }
-    rows = [Fact(**common, subject="s", step=i, metric="m", value=i + offset) for i in range(count)]
-    return [*rows, Fact(**common, subject="", step=0, metric=store.LAST, value=1.5)]
+    return [Fact(**common, subject="s", step=i, metric="m", value=i + offset) for i in range(count)]
 
 
-def test_what_is_added_is_read_back(tmp_path: Path) -> None:
+def test_append_and_load(tmp_path: Path) -> None:
     path = tmp_path / "new" / "facts.jsonl"
-    assert store.load(path) == []
-    assert store.append(path, facts("a"))
-    assert store.append(path, facts("b"))
-    assert store.load(path) == facts("a") + facts("b")
-    assert store.finished(store.load(path)) == {("a", "aa"), ("b", "aa")}
+    assert metrics_store.load(path) == []
+    assert metrics_store.append(path, facts("a"))
+    assert metrics_store.append(path, facts("b"))
+    assert metrics_store.load(path) == facts("a") + facts("b")
+    assert metrics_store.finished(metrics_store.load(path)) == {("a", "aa"), ("b", "aa")}
     row = json.loads(path.read_text().splitlines()[0])
-    for column in ("run", "method", "environment", "seed", "phase", "step", "metric", "value", "versions", "commit"):
+    for column in ("run", "method", "environment", "seed", "phase", "versions", "commit", "config_hash"):
         assert column in row
+    assert row["facts"][1] == ["s", 1, "m", 1.0]
 
 
-def test_a_job_is_added_once(tmp_path: Path) -> None:
+def test_job_is_added_once(tmp_path: Path) -> None:
     path = tmp_path / "facts.jsonl"
-    assert store.append(path, facts("a"))
-    assert not store.append(path, facts("a", offset=7.0))
-    assert store.load(path) == facts("a")
+    assert metrics_store.append(path, facts("a"))
+    assert not metrics_store.append(path, facts("a", offset=7.0))
+    assert metrics_store.load(path) == facts("a")
 
 
-def test_a_job_with_new_options_takes_the_place_of_the_old_and_nothing_is_erased(tmp_path: Path) -> None:
+def test_new_config_replaces_job(tmp_path: Path) -> None:
+    """Nothing is deleted from the file; the later facts count."""
     path = tmp_path / "facts.jsonl"
-    store.append(path, facts("a"))
+    metrics_store.append(path, facts("a"))
     before = path.read_bytes()
-    assert store.append(path, facts("a", config_hash="bb", offset=1.0))
+    assert metrics_store.append(path, facts("a", config_hash="bb", offset=1.0))
     assert path.read_bytes().startswith(before)
-    assert store.load(path) == facts("a", config_hash="bb", offset=1.0)
+    assert metrics_store.load(path) == facts("a", config_hash="bb", offset=1.0)
 
 
-@given(cut=st.integers(0, 2000), jobs=st.integers(1, 3))
-@settings(max_examples=60, deadline=None)
-def test_a_file_cut_anywhere_loses_whole_jobs_only_and_can_be_continued(
-    tmp_path_factory: pytest.TempPathFactory, cut: int, jobs: int
-) -> None:
+@given(cut=st.integers(0, 1500), jobs=st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_truncated_file_loses_whole_jobs(tmp_path_factory: pytest.TempPathFactory, cut: int, jobs: int) -> None:
+    """And can be appended to."""
     path = tmp_path_factory.mktemp("cut") / "facts.jsonl"
     all_facts = [facts(f"job{i}", offset=i) for i in range(jobs)]
     for block in all_facts:
-        store.append(path, block)
+        metrics_store.append(path, block)
     path.write_bytes(path.read_bytes()[:cut])
-    kept = store.load(path)
-    assert kept == [fact for block in all_facts[: len(kept) // 4] for fact in block]
+    kept = metrics_store.load(path)
+    assert kept == [fact for block in all_facts[: len(kept) // 3] for fact in block]
     for block in all_facts:
-        store.append(path, block)
-    assert store.load(path) == [fact for block in all_facts for fact in block]
+        metrics_store.append(path, block)
+    assert metrics_store.load(path) == [fact for block in all_facts for fact in block]
 
 
 def _write(path: str, worker: int) -> None:
     order = list(range(12))
     random.Random(worker).shuffle(order)
     for number in order:
-        store.append(Path(path), facts(f"job{number}", offset=number))
+        metrics_store.append(Path(path), facts(f"job{number}", offset=number))
+        metrics_store.append_configs(Path(path).with_name("configs.json"), {f"hash{number}": {"config": number}})
 
 
-def test_several_processes_write_every_job_once(tmp_path: Path) -> None:
+def test_concurrent_writers(tmp_path: Path) -> None:
     path = tmp_path / "facts.jsonl"
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_write, args=(str(path), worker)) for worker in range(3)]
+    workers = [context.Process(target=_write, args=(str(path), worker)) for worker in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    assert len(path.read_text().splitlines()) == 12 * 4
-    assert {fact.job for fact in store.load(path)} == {f"job{i}" for i in range(12)}
+    assert len(path.read_text().splitlines()) == 12
+    assert {fact.job for fact in metrics_store.load(path)} == {f"job{i}" for i in range(12)}
+    configs = json.loads((tmp_path / "configs.json").read_text())
+    assert configs == {f"hash{i}": {"config": i} for i in range(12)}
 
 
 def test_select() -> None:
     rows = facts("a")
-    assert store.select(rows, metric="m", step=1) == [rows[1]]
-    assert store.select(rows, lambda fact: fact.value > 1, metric="m") == [rows[2]]
+    assert metrics_store.select(rows, metric="m", step=1) == [rows[1]]
+    assert metrics_store.select(rows, lambda fact: fact.value > 1, metric="m") == [rows[2]]
 
 
 def test_bad_facts_are_refused(tmp_path: Path) -> None:
@@ -107,12 +110,23 @@ def test_bad_facts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="finite"):
         dataclasses.replace(facts("a")[0], value=float("nan"))
     with pytest.raises(ValueError, match="job by job"):
-        store.append(path, facts("a") + facts("b"))
-    with pytest.raises(ValueError, match="job by job"):
-        store.append(path, facts("a")[:-1])
+        metrics_store.append(path, facts("a") + facts("b"))
+    with pytest.raises(ValueError, match="at least one"):
+        metrics_store.append(path, [])
+
+
+def test_bad_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "facts.jsonl"
     path.write_text('{"some": "other file"}\n')
-    with pytest.raises(UserError, match=r"facts\.jsonl is not a file of results: line 1 has not the columns job, run"):
-        store.load(path)
-    path.write_text(json.dumps(dataclasses.asdict(facts("a")[0]) | {"seed": "zero"}) + "\n")
+    with pytest.raises(
+        UserError, match=r"facts\.jsonl does not hold results: line 1 does not have exactly the columns job"
+    ):
+        metrics_store.load(path)
+    metrics_store.append(good := tmp_path / "good.jsonl", facts("a"))
+    row = json.loads(good.read_text())
+    path.write_text(json.dumps(row | {"seed": "zero"}) + "\n")
     with pytest.raises(UserError, match="line 1 has the seed 'zero'"):
-        store.load(path)
+        metrics_store.load(path)
+    path.write_text(json.dumps(row | {"facts": [["s", 1, "m"]]}) + "\n")
+    with pytest.raises(UserError, match=r"line 1 has the fact \['s', 1, 'm'\]; a fact is \[subject, step, metric, value\]"):
+        metrics_store.load(path)

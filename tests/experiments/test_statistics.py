@@ -1,4 +1,4 @@
-"""Statistics against scipy and by simulation."""
+"""Statistics compared with scipy and by simulation."""
 
 import numpy as np
 import pytest
@@ -10,17 +10,17 @@ from susd.experiments.statistics import Estimate, estimate, estimate_improvement
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 7, 8, 30])
-def test_interquartile_mean_is_the_trimmed_mean(count: int) -> None:
+def test_iqm_is_the_trimmed_mean(count: int) -> None:
     scores = np.random.default_rng(count).normal(size=count)
     assert iqm(scores) == pytest.approx(stats.trim_mean(scores, 0.25))
     assert iqm(scores.reshape(1, -1)) == iqm(scores[::-1])
 
 
-def test_interquartile_mean_ignores_an_outlier() -> None:
+def test_iqm_ignores_an_outlier() -> None:
     assert iqm(np.array([1.0, 2.0, 3.0, 1e9])) == 2.5
 
 
-def test_improvement_is_the_normalised_rank_statistic() -> None:
+def test_improvement_is_the_rank_statistic() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 9, 12).astype(float), rng.integers(2, 11, 15).astype(float)  # with ties
     expected = stats.mannwhitneyu(x, y).statistic / (12 * 15)
@@ -29,7 +29,7 @@ def test_improvement_is_the_normalised_rank_statistic() -> None:
     assert improvement([x, y], [x, x]) == pytest.approx((0.5 + improvement([y], [x])) / 2)
 
 
-def test_interval_of_the_mean_is_scipys_percentile_bootstrap() -> None:
+def test_interval_is_scipys_percentile_bootstrap() -> None:
     scores = np.random.default_rng(1).exponential(size=25)
     ours = estimate([scores], resamples=20_000)
     theirs = stats.bootstrap((scores,), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(2))
@@ -40,17 +40,17 @@ def test_interval_of_the_mean_is_scipys_percentile_bootstrap() -> None:
     assert ours.high == pytest.approx(theirs.confidence_interval.high, abs=0.03 * width)
 
 
-def test_strata_are_resampled_within_themselves() -> None:
-    """Two tasks whose scores differ by a thousand: what differs between tasks is no uncertainty."""
+def test_strata_are_resampled_separately() -> None:
+    """Two tasks whose scores differ by a thousand: a difference between tasks is no uncertainty."""
     tasks = [np.array([0.0, 1.0, 2.0]), np.array([1000.0, 1001.0, 1002.0])]
-    apart, num_envs = estimate(tasks), estimate([np.concatenate(tasks)])
-    assert apart.value == num_envs.value == 501.0
-    assert apart.high - apart.low < 2.0
-    assert num_envs.high - num_envs.low > 500.0
+    separate, pooled = estimate(tasks), estimate([np.concatenate(tasks)])
+    assert separate.value == pooled.value == 501.0
+    assert separate.high - separate.low < 2.0
+    assert pooled.high - pooled.low > 500.0
 
 
 @pytest.mark.parametrize(("statistic", "truth"), [(statistics.mean, 1.0), (iqm, 1.0)])
-def test_intervals_cover_the_truth_as_often_as_they_say(statistic: object, truth: float) -> None:
+def test_intervals_have_their_coverage(statistic: object, truth: float) -> None:
     rng = np.random.default_rng(3)
     hits = 0
     for trial in range(200):
@@ -59,7 +59,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(statistic: object, truth
     assert 0.88 <= hits / 200 <= 0.99  # 0.95, a little less for a percentile interval of 30 scores
 
 
-def test_improvement_interval_is_sure_where_the_data_are() -> None:
+def test_interval_of_improvement() -> None:
     low, high = [np.arange(5.0)], [np.arange(5.0) + 100]
     assert estimate_improvement(high, low, resamples=200) == Estimate(1.0, 1.0, 1.0, 10)
     undecided = estimate_improvement(low, [np.arange(5.0)[::-1].copy()], resamples=500)

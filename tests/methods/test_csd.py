@@ -1,4 +1,4 @@
-"""CSD against a float64 reference written from the formulas, and where the density makes a difference that is known."""
+"""CSD compared with a float64 reference written from the formulas, and environments where the optimum is known."""
 
 import dataclasses
 import math
@@ -96,7 +96,7 @@ def test_losses_and_gradients(method: Csd) -> None:
     assert {name: float(value) for name, value in info.items()} == pytest.approx(logged, rel=1e-3)
 
     # Each gradient is that of its own loss: lambda and the distance are constant for phi, c for lambda, and the density
-    # is fitted to the data alone, not to the bound that it gives.
+    # model is fitted to the data only, not to the bound that follows from it.
     def phi_loss(phi: Any) -> float:
         return float(reference(eqx.tree_at(lambda p: p.phi, PARAMS, phi), bound, BATCH)["phi_loss"])
 
@@ -109,7 +109,7 @@ def test_losses_and_gradients(method: Csd) -> None:
 
 
 def test_first_mean_distance_is_one() -> None:
-    """The running mean has no bias: from the first batch on, the bound is 1 on average."""
+    """The running mean is unbiased: from the first batch on, the mean bound is 1."""
     method = VARIANTS["mean"]
     squared = density(PARAMS, BATCH)[1].mean(axis=1)
     (_, (stats, _, info)), _ = graded(method)(PARAMS, method.init_stats(PARAMS), BATCH, KEY)
@@ -123,14 +123,14 @@ def test_encode_is_phi() -> None:
     np.testing.assert_allclose(fast(METHOD.encode)(PARAMS, BATCH.obs), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_reward_has_the_new_phi_and_no_distance() -> None:
+def test_reward_uses_updated_phi_and_no_distance() -> None:
     new, info = updated(METHOD, PARAMS, BATCH)
     _, gradient = graded(METHOD)(PARAMS, METHOD.init_stats(PARAMS), BATCH, KEY)
     for name, rate in (("phi", 0.05), ("density", 0.05), ("log_lambda", 0.02)):
         assert_first_adam_step(getattr(new.params, name), getattr(PARAMS, name), getattr(gradient, name), rate)
     nothing = np.zeros(len(BATCH.done))
     old, fresh = reference(PARAMS, nothing, BATCH)["r"], reference(new.params, nothing, BATCH)["r"]
-    assert np.abs(old - fresh).max() > 0.05 * np.abs(fresh).max()  # the old one would be seen
+    assert np.abs(old - fresh).max() > 0.05 * np.abs(fresh).max()  # the old reward would be detected
     np.testing.assert_allclose(new.sac.reward, fresh[:, None], rtol=2e-3, atol=2e-3)
     assert float(info["reward"]) == pytest.approx(fresh.mean(), rel=2e-3, abs=1e-4)
     reward = fast(METHOD.reward)(PARAMS, None, BATCH)
@@ -138,13 +138,13 @@ def test_reward_has_the_new_phi_and_no_distance() -> None:
     np.testing.assert_array_equal(reward.parts[:, 0], reward.total)
 
 
-# --- worlds with known answers ----------------------------------------------------------------------------------------
+# --- environments with a known optimum --------------------------------------------------------------------------------
 
-STEP, RARE = 0.1, 0.1  # the length of every move, and how often it is one along the second axis
+STEP, RARE = 0.1, 0.1  # the length of every move, and the probability that it is along the second axis
 
 
 def sometimes(key: jax.Array) -> Transition:
-    """s' = s + 0.1 z along the first axis, or one time in ten along the second."""
+    """s' = s + 0.1 z along the first axis, or in one of ten transitions along the second."""
     k_obs, k_skill, k_rare = jax.random.split(key, 3)
     obs = jax.random.uniform(k_obs, (256, 2), minval=-1.0, maxval=1.0)
     skill = jnp.sign(jax.random.normal(k_skill, (256, 1)))
@@ -153,12 +153,12 @@ def sometimes(key: jax.Array) -> Transition:
 
 
 @pytest.mark.parametrize("method", ["csd", "metra"])
-def test_rare_moves_are_long(method: str) -> None:
+def test_rare_moves_are_long_in_phi(method: str) -> None:
     """A normal fitted to s' - s has mu = 0, sigma_1^2 = (1 - p) STEP^2 and sigma_2^2 = p STEP^2.
 
     So kappa is STEP^2 / sigma_1^2 gbar^2 = gbar^2 / (1 - p) for a common move, gbar^2 / p for a rare one, with
     gbar^2 = sigma_1 sigma_2; d^2 is half of it and gbar^2 on average. phi is linear and each move is at its bound:
-    its slopes differ by sqrt((1 - p) / p) = 3. For METRA all moves have the same length, 1.
+    its slopes differ by a factor sqrt((1 - p) / p) = 3. For METRA all moves have the same length, 1.
     """
     common: dict[str, Any] = {"obs_size": 2, "skills": SkillSpace("sphere", 1, 1), "hidden": 32, "layers": 2}
     common |= {"lambda_init": 30.0, "learning_rate": 2e-3, "dual_learning_rate": 1e-2}
@@ -182,14 +182,14 @@ def test_rare_moves_are_long(method: str) -> None:
     assert residual[0] < 0.02 * ((phi - phi.mean()) ** 2).sum()
 
 
-def test_skills_move_a_coordinate_in_small_units_too() -> None:
-    """The second coordinate is in units ten times larger, so its steps and the distance to its walls are small numbers.
+def test_skills_use_a_coordinate_of_small_scale() -> None:
+    """The second coordinate has a unit ten times larger, so its steps and the distance to its walls are small values.
 
-    The density knows them as well: by its measure a step is as far in either, and the skills go to all four walls.
+    In the distance of the density model a step has the same length in both, and the skills reach all four walls.
     """
-    world = Box((0.2, 0.02), (2.0, 0.2))
+    env = Box((0.2, 0.02), (2.0, 0.2))
     angle = np.arange(16) * np.pi / 8
     circle = np.column_stack([np.cos(angle), np.sin(angle)])
-    ends = train(world, "csd", 150, skill_dim=2).rollout(circle)[-1] / world.limits
+    ends = train(env, "csd", 150, skill_dim=2).rollout(circle)[-1] / env.limits
     assert (ends.std(axis=0) > 0.6).all()
-    assert abs(np.corrcoef(ends.T)[0, 1]) < 0.6  # each in its own way, not both along one line
+    assert abs(np.corrcoef(ends.T)[0, 1]) < 0.6  # independently, not both along one line

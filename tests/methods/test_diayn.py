@@ -1,4 +1,4 @@
-"""DIAYN against a slow float64 reference written from the formulas, and in worlds where the best discriminator is known."""
+"""DIAYN compared with a float64 reference written from the formulas, and where the optimal discriminator is known."""
 
 import dataclasses
 import math
@@ -40,16 +40,16 @@ GAUSSIAN = Diayn(
     precision="float32",
     learning_rate=0.05,
 )
-CHOICES = dataclasses.replace(GAUSSIAN, skills=SkillSpace("one_hot", 1, 3))
+DISCRETE = dataclasses.replace(GAUSSIAN, skills=SkillSpace("one_hot", 1, 3))
 KEY = jax.random.key(0)
-kinds = pytest.mark.parametrize("method", [GAUSSIAN, CHOICES], ids=["gaussian", "choices"])
+kinds = pytest.mark.parametrize("method", [GAUSSIAN, DISCRETE], ids=["gaussian", "discrete"])
 
 
-# --- against the formulas ---------------------------------------------------------------------------------------------
+# --- the formulas ---------------------------------------------------------------------------------------------
 
 
 def members(net: Any, obs: np.ndarray) -> list[np.ndarray]:
-    """Mean and log-std, before it is clamped, from the two networks of the Gaussian."""
+    """Mean and log-std of the two networks of the Gaussian, before clamping."""
     return [forward(plain(obs), [w[k] for w in net.nets.weights], [b[k] for b in net.nets.biases]) for k in range(2)]
 
 
@@ -64,7 +64,7 @@ def log_q(method: Diayn, params: Params, obs: np.ndarray, skill: np.ndarray) -> 
 
 @kinds
 def test_loss_gradient_and_reward(method: Diayn) -> None:
-    """The reward is taken after the step of the discriminator, at the state that was reached."""
+    """The reward uses the updated discriminator at the next state."""
     params, batch = random_like(method.init, scale=0.8), random_transitions(method.skills, 4)
 
     def reference(p: Params) -> float:
@@ -81,41 +81,43 @@ def test_loss_gradient_and_reward(method: Diayn) -> None:
     else:
         mean, log_std = members(params.discriminator, batch.next_obs)
         std = np.maximum(np.exp(log_std), 0.6)
-        assert 0.1 < (std == 0.6).mean() < 0.9  # the clamp is part of the comparison
+        assert 0.1 < (std == 0.6).mean() < 0.9  # the comparison includes the clamp
         assert float(info["skill_error"]) == pytest.approx(np.abs(mean - batch.skill).mean(), rel=1e-4)
         assert float(info["skill_std"]) == pytest.approx(std.mean(), rel=1e-4)
 
     learner = Learner(method, Recorder(), 14, reward_scale=1.0, normalise_reward=False, skill_input_scale=1.0)  # type: ignore[arg-type]
     new, update_info = fast(learner.update)(unlearned(learner, params), batch, KEY)
     assert_first_adam_step(new.params, params, gradient, 0.05)
-    plus = math.log(3) if method.skills.discrete else 0.0  # - log p(z) of a choice; the Gaussian's is left out
+    plus = (
+        math.log(3) if method.skills.discrete else 0.0
+    )  # - log p(z) of a discrete skill; that of the Gaussian is left out
     expected = log_q(method, new.params, batch.next_obs, batch.skill) + plus
     np.testing.assert_allclose(new.sac.reward, expected[:, None], rtol=1e-3, atol=1e-3)
     assert float(update_info["reward"]) == pytest.approx(expected.mean(), rel=1e-3, abs=1e-3)
     for wrong in (
         log_q(method, params, batch.next_obs, batch.skill) + plus,  # before the step
-        log_q(method, new.params, batch.obs, batch.skill) + plus,  # where the step began
+        log_q(method, new.params, batch.obs, batch.skill) + plus,  # at the state before the transition
     ):
-        assert np.abs(wrong - expected).max() > 0.1  # the alternatives would be seen
+        assert np.abs(wrong - expected).max() > 0.1  # the alternatives would be detected
 
     total, parts = fast(method.reward)(params, before, batch)
     np.testing.assert_array_equal(parts, np.asarray(total)[:, None])
 
 
 @kinds
-def test_encode_is_what_the_discriminator_says(method: Diayn) -> None:
+def test_encode_is_the_prediction(method: Diayn) -> None:
     params, obs = random_like(method.init, scale=0.8), random_transitions(method.skills, 4).obs
     net = params.discriminator
     expected = forward(plain(obs), net.weights, net.biases) if method.skills.discrete else members(net, obs)[0]
     np.testing.assert_allclose(fast(method.encode)(params, obs), expected, rtol=1e-4, atol=1e-5)
 
 
-# --- worlds with known answers ----------------------------------------------------------------------------------------
+# --- environments with a known optimum --------------------------------------------------------------------------------
 
 
 def test_gaussian_reaches_the_posterior() -> None:
-    """z ~ N(0, 1) twice. s'_0 = z_0 + 0.5 e: the posterior has mean 0.8 s'_0 and variance 0.2. s'_1 = 3 z_1 hides nothing,
-    so the std stops at its floor.
+    """Two skill dimensions z ~ N(0, 1). s'_0 = z_0 + 0.5 e: the posterior has mean 0.8 s'_0 and variance 0.2.
+    s'_1 = 3 z_1 determines z_1, so that the std reaches its lower limit.
     """
     method = dataclasses.replace(
         GAUSSIAN, obs_size=2, skills=SkillSpace("gaussian", 1, 2), hidden=32, min_std=0.1, learning_rate=5e-3
@@ -140,14 +142,14 @@ def test_gaussian_reaches_the_posterior() -> None:
     np.testing.assert_allclose(np.exp(log_std), np.tile([math.sqrt(0.2), 0.1], (7, 1)), rtol=0.2)
     known = 0.5 * math.log(2 * math.pi * math.e * 0.2) + (0.5 * math.log(2 * math.pi) + math.log(0.1))
     assert infos["discriminator_loss"][-200:].mean() == pytest.approx(known, abs=0.15)
-    # Mean |error| of a Gaussian is sqrt(2 / pi) std; of the second skill next to nothing is left.
+    # The mean |error| of a Gaussian is sqrt(2 / pi) std; the error of the second dimension is almost zero.
     floor = math.sqrt(2 / math.pi) * math.sqrt(0.2) / 2
     assert floor - 0.01 < infos["skill_error"][-200:].mean() < floor + 0.04
 
 
 @dataclass(frozen=True)
 class Field:
-    """Steps on a plane, seen through a little noise; with a gain of 0 nothing but the noise is seen."""
+    """Steps on a plane with a little observation noise; with a gain of 0 there is only noise."""
 
     gain: Any
 
@@ -162,7 +164,7 @@ class Field:
 
 
 def live_and_dead(prior: str, dim: int) -> dict[str, np.ndarray]:
-    """What a small agent logs after 500 to 600 updates on single steps, in a world that obeys and in one that does not."""
+    """The mean log of updates 500 to 600 of a small agent, where actions have an effect and where they have none."""
     skills = SkillSpace(prior, 1, dim)
     method = dataclasses.replace(GAUSSIAN, obs_size=2, skills=skills, hidden=32, min_std=0.1, learning_rate=3e-3)
     sac = Sac(
@@ -189,8 +191,8 @@ def live_and_dead(prior: str, dim: int) -> dict[str, np.ndarray]:
     return {name: plain(values)[:, -100:].mean(axis=1) for name, values in infos.items()}
 
 
-def test_choices_become_places_where_there_are_any() -> None:
-    """Four choices: all recognised and worth log 4 each, or, where actions do nothing, guessed and worth nothing."""
+def test_discrete_skills_become_distinguishable() -> None:
+    """Four skills: all recognised with a reward of log 4; where actions have no effect, guessed with a reward of 0."""
     infos = live_and_dead("one_hot", 4)
     live, dead = infos["accuracy"]
     earned, nothing = infos["reward"]
@@ -200,8 +202,8 @@ def test_choices_become_places_where_there_are_any() -> None:
     assert nothing == pytest.approx(0.0, abs=0.02)
 
 
-def test_a_gaussian_skill_is_told_by_where_it_leads() -> None:
-    """Or remains at its prior, N(0, 1): an error of sqrt(2 / pi) and a log-likelihood of minus the prior's entropy."""
+def test_gaussian_skills_become_distinguishable() -> None:
+    """Without effect of actions q is the prior N(0, 1): error sqrt(2 / pi), reward minus the entropy of the prior."""
     infos = live_and_dead("gaussian", 1)
     live, dead = infos["skill_error"]
     assert live < 0.25

@@ -1,4 +1,4 @@
-"""DUSDi against a slow float64 reference written from the formulas, and in worlds where skills must come apart."""
+"""DUSDi compared with a float64 reference written from the formulas, and where disentangled skills are the optimum."""
 
 import dataclasses
 import math
@@ -26,8 +26,9 @@ from reference import (
     sampling,
     unlearned,
 )
-from susd.collect import episodes
+from susd.collect import episodes, rollout
 from susd.config import configure
+from susd.envs import make
 from susd.envs.base import EnvSpec
 from susd.errors import UserError
 from susd.evaluation.control import control_matrix
@@ -38,18 +39,17 @@ from susd.methods.dusdi import Dusdi, Params
 from susd.networks import FactoredMLP
 from susd.sac import Sac
 from susd.skills import SkillSpace
-from susd.training.build import build_env, build_learner, build_method
 
 FULL = Dusdi(
     names=("a", "b", "c"),
-    features=((3, 0), (4,), (1, 5, 2)),  # unequal, not contiguous
+    features=((3, 0), (4,), (1, 5, 2)),  # unequal sizes, not contiguous
     skills=SkillSpace("one_hot", 3, 4),
     penalty=0.1,
     hidden=5,
     layers=2,
     learning_rate=0.05,
 )
-FILTERED = dataclasses.replace(FULL, features=((3,), (4,), (5, 2)))  # nothing of 0 and 1
+FILTERED = dataclasses.replace(FULL, features=((3,), (4,), (5, 2)))  # without 0 and 1
 REST = {FULL: ((4, 1, 5, 2), (3, 0, 1, 5, 2), (3, 0, 4)), FILTERED: ((4, 5, 2), (3, 5, 2), (3, 4))}
 KEY = jax.random.key(0)
 VARIANTS = {
@@ -60,11 +60,11 @@ VARIANTS = {
 variants = pytest.mark.parametrize("method", VARIANTS.values(), ids=VARIANTS)
 
 
-# --- against the formulas ---------------------------------------------------------------------------------------------
+# --- the formulas ---------------------------------------------------------------------------------------------
 
 
 def logits_of(net: FactoredMLP, inputs: tuple[tuple[int, ...], ...], obs: np.ndarray) -> list[np.ndarray]:
-    """What each discriminator says of its own inputs; what pads the stored weights is cut off."""
+    """The logits of each discriminator for its inputs, without the padding of the stored weights."""
     outputs = []
     for i, indices in enumerate(inputs):
         weights = [plain(w[i]) for w in net.mlp.weights]
@@ -75,8 +75,8 @@ def logits_of(net: FactoredMLP, inputs: tuple[tuple[int, ...], ...], obs: np.nda
 
 def log_q(net: FactoredMLP, inputs: tuple[tuple[int, ...], ...], obs: np.ndarray, skill: np.ndarray) -> np.ndarray:
     """log q_i(z^i | ..), [B, N]."""
-    choices = plain(skill).reshape(-1, 3, 4)
-    each = [(log_softmax(out) * choices[:, i]).sum(axis=1) for i, out in enumerate(logits_of(net, inputs, obs))]
+    skills = plain(skill).reshape(-1, 3, 4)
+    each = [(log_softmax(out) * skills[:, i]).sum(axis=1) for i, out in enumerate(logits_of(net, inputs, obs))]
     return np.stack(each, axis=1)
 
 
@@ -90,7 +90,7 @@ def parts_of(method: Dusdi, params: Params, obs: np.ndarray, skill: np.ndarray, 
 
 @variants
 def test_loss_and_gradient(method: Dusdi) -> None:
-    """Cross-entropies at the next state; without a penalty there are no opponents to fit."""
+    """Cross-entropies at the next state; without a penalty there are no opponents."""
     params, batch = random_like(method.init, scale=0.8), random_transitions(method.skills, 6)
     assert (params.others is None) == (method.penalty == 0)
 
@@ -107,9 +107,9 @@ def test_loss_and_gradient(method: Dusdi) -> None:
     assert_same_gradient(gradient, differences(lambda p: float(sum(pieces(p))), params))
 
     def right(net: FactoredMLP, inputs: tuple[tuple[int, ...], ...]) -> list[float]:
-        choices = batch.skill.reshape(-1, 3, 4).argmax(axis=2)
+        index = batch.skill.reshape(-1, 3, 4).argmax(axis=2)
         outputs = logits_of(net, inputs, batch.next_obs)
-        return [(out.argmax(axis=1) == choices[:, i]).mean() for i, out in enumerate(outputs)]
+        return [(out.argmax(axis=1) == index[:, i]).mean() for i, out in enumerate(outputs)]
 
     own = right(params.own, method.features)
     assert len(set(own)) > 1
@@ -122,8 +122,8 @@ def test_loss_and_gradient(method: Dusdi) -> None:
 
 
 @variants
-def test_reward_of_each_channel(method: Dusdi) -> None:
-    """After the step of the discriminators, at the state that was reached; each channel's goes to a head of its own."""
+def test_reward_of_each_factor(method: Dusdi) -> None:
+    """With the updated discriminators at the next state; the reward of each factor goes to its own critic head."""
     params, batch = random_like(method.init, scale=0.8), random_transitions(method.skills, 6)
     learner = Learner(method, Recorder(3), 14, reward_scale=1.0, normalise_reward=False, skill_input_scale=1.0)  # type: ignore[arg-type]
 
@@ -139,21 +139,21 @@ def test_reward_of_each_channel(method: Dusdi) -> None:
     wrong = [parts_of(method, params, batch.next_obs, batch.skill), parts_of(method, new.params, batch.obs, batch.skill)]
     if method.penalty:
         wrong.append(parts_of(method, new.params, batch.next_obs, batch.skill, beta=-0.1))
-    for other in wrong:  # before the step, where it began, and rewarded for telling others: they would be seen
+    for other in wrong:  # before the step, at the old state, with the opposite sign: they would be detected
         assert np.abs(other - expected).max() > 0.1
 
 
-def test_encode_is_the_logits_side_by_side() -> None:
+def test_encode_is_the_logits() -> None:
     params, obs = random_like(FULL.init, scale=0.8), random_transitions(FULL.skills, 6).obs
     expected = np.concatenate(logits_of(params.own, FULL.features, obs), axis=1)
     np.testing.assert_allclose(fast(FULL.encode)(params, obs), expected, rtol=1e-4, atol=1e-5)
 
 
-# --- what is seen of a factor -----------------------------------------------------------------------------------------
+# --- inputs of the discriminators -----------------------------------------------------------------------------------------
 
 
-def assert_sees(method: Dusdi, size: int) -> None:
-    """q_i sees all of x_i and nothing else, its opponent all of the other x_j and nothing of x_i."""
+def assert_inputs(method: Dusdi, size: int) -> None:
+    """q_i depends on all of x_i and nothing else, its opponent on all other x_j and not on x_i."""
     params, obs = random_like(method.init), np.random.default_rng(0).normal(size=(20, size)).astype(np.float32)
 
     def both(o: jax.Array) -> Any:
@@ -167,8 +167,8 @@ def assert_sees(method: Dusdi, size: int) -> None:
 
 
 @pytest.mark.parametrize("method", [FULL, FILTERED], ids=["full", "filtered"])
-def test_who_sees_what(method: Dusdi) -> None:
-    assert_sees(method, 6)
+def test_inputs(method: Dusdi) -> None:
+    assert_inputs(method, 6)
 
 
 @pytest.mark.parametrize(
@@ -189,27 +189,26 @@ def test_who_sees_what(method: Dusdi) -> None:
 def test_features_of_the_environments(env: str, full: Any, filtered: Any) -> None:
     for features, expected in [("full", full), ("filtered", filtered)]:
         config = configure(env, method="dusdi", features=features, disentangle=0.1, phi_hidden=4)
-        spec = build_env(config).spec
-        method = build_method(config, spec)
-        assert isinstance(method, Dusdi)
+        spec = make(env).spec
+        method = Dusdi.from_config(config, spec)
         assert method.features == expected
         assert method.penalty == 0.1
         assert method.skills == SkillSpace("one_hot", len(expected), config.skill_dim)
         assert method.names == spec.factorization.names
-    assert_sees(dataclasses.replace(method, hidden=16), spec.obs_size)
+    assert_inputs(dataclasses.replace(method, hidden=16), spec.obs_size)
 
 
-def test_a_factor_of_which_nothing_is_kept_is_refused() -> None:
+def test_factors_without_features_are_refused() -> None:
     for env, factors, name in [("gunner", "4", "agent"), ("multi_particle", "20", "station_0")]:
         config = configure(env, method="dusdi", features="filtered", factors=factors)
         with pytest.raises(UserError, match=f"keeps nothing of factor '{name}'"):
-            build_learner(config, build_env(config).spec)
+            Dusdi.from_config(config, make(env, factors=int(factors)).spec)
     config = configure("gunner", method="dusdi", factors="1", disentangle=0.1)
     with pytest.raises(UserError, match="only one factor"):
-        build_learner(config, build_env(config).spec)
+        Dusdi.from_config(config, make("gunner", factors=1).spec)
 
 
-# --- worlds with known answers ----------------------------------------------------------------------------------------
+# --- environments with a known optimum --------------------------------------------------------------------------------
 
 TWO = Dusdi(
     names=("first", "second"),
@@ -239,7 +238,7 @@ SAC = Sac(
 
 @dataclass(frozen=True)
 class Coupled:
-    """Two numbers set by two actions; the first action also pulls at the second number, which can make up for it."""
+    """Two dimensions, set by two actions; the first action also moves the second dimension, which can compensate it."""
 
     pull: Any
 
@@ -259,11 +258,11 @@ class Coupled:
 
 
 class Skilled(NamedTuple):
-    """What came of a training."""
+    """The result of a training."""
 
     own: np.ndarray  # [2] accuracy of q_i(z^i | x_i)
     other: np.ndarray  # [2] accuracy of q_i(z^i | x_{-i})
-    control: np.ndarray  # [2, 2] what redrawing z^i does to factor j
+    control: np.ndarray  # [2, 2] effect of resampling z^i on factor j
 
 
 CASES = {"apart": (0.0, 0.5), "penalised": (0.8, 0.5), "unpenalised": (0.8, 0.0), "rewarded": (0.0, -0.5)}  # pull, beta
@@ -271,7 +270,7 @@ CASES = {"apart": (0.0, 0.5), "penalised": (0.8, 0.5), "unpenalised": (0.8, 0.0)
 
 @pytest.fixture(scope="module")
 def skilled() -> dict[str, Skilled]:
-    """Four trainings side by side in one compiled call."""
+    """Four trainings in one compiled call."""
     start = Learner(TWO, SAC, 64, reward_scale=1.0, normalise_reward=False, skill_input_scale=1.0)
 
     def train(pull: jax.Array, penalty: jax.Array) -> Skilled:
@@ -286,27 +285,31 @@ def skilled() -> dict[str, Skilled]:
         def mean_action(obs: jax.Array, skill: jax.Array, key: jax.Array) -> jax.Array:
             return state.sac.actor.mode(learner.policy_input(obs, skill))
 
-        return Skilled(own, other, control_matrix(env, mean_action, TWO.skills, k_test, 1).matrix)  # type: ignore[arg-type]
+        def observations(skill: jax.Array, key: jax.Array) -> jax.Array:
+            return rollout(env, mean_action, skill, 1, key)[1].next_obs  # type: ignore[arg-type]
+
+        control = control_matrix(env.spec.factorization, TWO.skills, observations, k_test, over_parts=jax.lax.map)
+        return Skilled(own, other, control.matrix)
 
     results = fast(jax.vmap(train))(*np.array(list(CASES.values()), np.float32).T)
     return {name: Skilled(*(plain(x)[n] for x in results)) for n, name in enumerate(CASES)}
 
 
-def test_independent_factors_get_a_channel_each(skilled: dict[str, Skilled]) -> None:
-    """Each choice is read from its own factor and can only be guessed from the other."""
+def test_independent_factors(skilled: dict[str, Skilled]) -> None:
+    """Each skill is recognised in its own factor and can only be guessed from the other."""
     own = np.eye(2, dtype=bool)
     result = skilled["apart"]
     assert (result.own > 0.95).all()
     np.testing.assert_allclose(result.other, 0.5, atol=0.1)
     assert (result.control[own] > 0.7).all()
     assert (result.control[~own] < 0.15).all()
-    # With the opposite sign it pays to be told by the other factor, and the same measures see it.
+    # With the opposite sign, recognition in the other factor is rewarded, and the same measures detect it.
     assert skilled["rewarded"].other.mean() > 0.68
     assert skilled["rewarded"].control[~own].max() > 0.15
 
 
-def test_the_penalty_makes_up_for_a_pull(skilled: dict[str, Skilled]) -> None:
-    """An action that moves both factors tells the second one of the first choice, unless that is held against it."""
+def test_penalty_compensates_a_coupling(skilled: dict[str, Skilled]) -> None:
+    """An action that moves both factors shows the first skill in the second factor, unless that is penalised."""
     with_penalty, without = skilled["penalised"], skilled["unpenalised"]
     for result in (with_penalty, without):
         assert (result.own > 0.95).all()

@@ -1,6 +1,8 @@
-"""LSD against a float64 reference written from the formulas, its Lipschitz bound, and a world whose answer is known."""
+"""LSD compared with a float64 reference written from the formulas, its Lipschitz bound, and a known optimum."""
 
+from functools import cache
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +22,15 @@ PARAMS, BATCH = random_like(METHOD.init, scale=0.8), random_batch(METHOD.skills,
 Pairs = list[tuple[np.ndarray, np.ndarray]]
 
 
-def graded() -> Any:
-    """((loss, (stats, before, info)), gradient) of the method."""
-    return fast(jax.value_and_grad(METHOD.loss, has_aux=True))
+@cache
+def graded(iterations: int) -> Any:
+    """((loss, (stats, before, info)), gradient) with so many power iterations, compiled once."""
+
+    def loss(*arguments: Any) -> Any:
+        with mock.patch("susd.methods.lsd.ITERATIONS", iterations):
+            return METHOD.loss(*arguments)
+
+    return fast(jax.value_and_grad(loss, has_aux=True))
 
 
 def unit(vector: np.ndarray) -> np.ndarray:
@@ -56,14 +64,13 @@ def rewards(params: Params, sigmas: list[float]) -> np.ndarray:
     return (moves(params, sigmas, BATCH) * plain(BATCH.skill)).sum(axis=1)
 
 
-def test_loss_vectors_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After one power iteration from anywhere, which is not yet the answer: where it starts is seen."""
-    monkeypatch.setattr("susd.methods.lsd.ITERATIONS", 1)
+def test_loss_vectors_and_gradients() -> None:
+    """After one power iteration from random vectors, which has not converged: a wrong start would be detected."""
     rng = np.random.default_rng(3)
     stats = Vectors(tuple(unit(rng.normal(size=w.shape[-1])).astype(np.float32) for w in PARAMS.phi.weights))
     pairs = iterated(PARAMS, stats.right, 1)
     sigmas = norms(PARAMS, pairs)
-    (loss, (new, before, info)), gradient = graded()(PARAMS, stats, BATCH, KEY)
+    (loss, (new, before, info)), gradient = graded(1)(PARAMS, stats, BATCH, KEY)
     expected = rewards(PARAMS, sigmas)
     moved = np.linalg.norm(plain(BATCH.next_obs) - plain(BATCH.obs), axis=1)
     stretch = np.linalg.norm(moves(PARAMS, sigmas, BATCH), axis=1) / moved
@@ -75,12 +82,12 @@ def test_loss_vectors_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(ours, v, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(ours, carried)
 
-    # u and v are constants to the gradient, sigma = u^T W v is not.
+    # u and v are constant in the gradient, sigma = u^T W v is not.
     assert_same_gradient(gradient, differences(lambda p: float(-rewards(p, norms(p, pairs)).mean()), PARAMS))
     through = differences(lambda p: float(-rewards(p, norms(p, iterated(p, stats.right, 1))).mean()), PARAMS)
     constant = differences(lambda p: float(-rewards(p, sigmas).mean()), PARAMS)
     for wrong in (through, constant):
-        with pytest.raises(AssertionError):  # the alternatives would be seen
+        with pytest.raises(AssertionError):  # the alternatives would be detected
             assert_same_gradient(gradient, wrong)
 
 
@@ -89,25 +96,25 @@ def exact(params: Params) -> list[np.ndarray]:
     return [plain(w) / np.linalg.svd(plain(w), compute_uv=False)[0] for w in params.phi.weights]
 
 
-def test_encode_is_phi_with_exact_norms() -> None:
+def test_encode_uses_exact_norms() -> None:
     expected = forward(plain(BATCH.obs), exact(PARAMS), PARAMS.phi.biases)
     np.testing.assert_allclose(fast(METHOD.encode)(PARAMS, BATCH.obs), expected, rtol=1e-3, atol=1e-3)
 
 
-def test_vectors_have_converged_before_the_first_step() -> None:
+def test_initial_vectors_have_converged() -> None:
     for weight, vector in zip(PARAMS.phi.weights, fast(METHOD.init_stats)(PARAMS).right, strict=True):
         assert abs(vector @ np.linalg.svd(plain(weight))[2][0]) == pytest.approx(1.0, abs=1e-3)
 
 
-def test_reward_has_the_new_phi() -> None:
-    """And its norms: the power iteration goes on from where the loss left it, now with the new weights."""
+def test_reward_uses_updated_phi() -> None:
+    """And its norms: the power iteration continues from the vectors of the loss, with the updated weights."""
     stats = fast(METHOD.init_stats)(PARAMS)
-    (_, (_, before, _)), gradient = graded()(PARAMS, stats, BATCH, KEY)
+    (_, (_, before, _)), gradient = graded(ITERATIONS)(PARAMS, stats, BATCH, KEY)
     new, info = updated(METHOD, PARAMS, BATCH)
     assert_first_adam_step(new.params, PARAMS, gradient, 0.05)
     expected = rewards(new.params, norms(new.params, iterated(new.params, before.right, ITERATIONS)))
     old = norms(PARAMS, iterated(PARAMS, before.right, ITERATIONS))
-    for wrong in (rewards(PARAMS, old), rewards(new.params, old)):  # the old phi, or the new one with the old norms
+    for wrong in (rewards(PARAMS, old), rewards(new.params, old)):  # the old phi, or the updated one with the old norms
         assert np.abs(wrong - expected).max() > 0.02 * np.abs(expected).max()
     np.testing.assert_allclose(new.sac.reward, expected[:, None], rtol=2e-3, atol=2e-3)
     assert float(info["reward"]) == pytest.approx(expected.mean(), rel=2e-3, abs=1e-4)
@@ -115,13 +122,13 @@ def test_reward_has_the_new_phi() -> None:
         np.testing.assert_allclose(ours, carried, rtol=1e-4, atol=1e-4)
 
 
-def test_phi_stays_lipschitz_while_it_learns() -> None:
-    """The power iteration keeps up with Adam; without the normalisation phi would be far from 1-Lipschitz."""
+def test_phi_stays_lipschitz_during_training() -> None:
+    """The power iteration keeps up with Adam; without the normalisation phi is far from 1-Lipschitz."""
     method = Lsd(obs_size=6, skills=SkillSpace("sphere", 1, 3), hidden=16, layers=2, learning_rate=2e-3)
     mixing = jnp.asarray(np.random.default_rng(0).normal(size=(3, 6)), jnp.float32)
 
     def sample(key: jax.Array) -> Transition:
-        """Skills move the state along three directions of six, all of it in noise."""
+        """Skills move the state along three of six directions, with noise in all of them."""
         k_obs, k_noise, k_skill = jax.random.split(key, 3)
         obs, noise = jax.random.normal(k_obs, (64, 6)), 0.3 * jax.random.normal(k_noise, (64, 6))
         skill = method.skills.sample(k_skill, 64)
@@ -145,14 +152,14 @@ def test_phi_stays_lipschitz_while_it_learns() -> None:
         assert (np.linalg.norm(bare[0] - bare[1], axis=1) / distance).max() > 2.0
 
 
-def test_on_a_line_phi_is_the_position_and_skills_go_opposite_ways() -> None:
-    """The farthest that a 1-Lipschitz phi can spread a line is phi(s) = +-s."""
+def test_phi_is_the_position_on_a_line() -> None:
+    """The optimal 1-Lipschitz phi on a line is phi(s) = +-s, and z = +-1 go to opposite ends."""
     result = train(LINE, "lsd", 100, skill_dim=1)
     position = np.linspace(-1.0, 1.0, 41)
     phi = result.encode(position[:, None])[:, 0]
     slope = np.diff(phi) / np.diff(position)
     assert np.abs(slope).max() < 1.03
     assert np.abs(slope).min() > 0.9
-    assert abs(slope.sum()) == pytest.approx(np.abs(slope).sum())  # one way all along
+    assert abs(slope.sum()) == pytest.approx(np.abs(slope).sum())  # monotone
     last = result.rollout(np.array([[1.0], [-1.0]]))[-1, :, 0]
     np.testing.assert_allclose(last * np.sign(slope[0]), [1.0, -1.0], atol=0.05)

@@ -1,4 +1,4 @@
-"""METRA against a float64 reference written from the formulas, and in a world of one dimension whose answer is known."""
+"""METRA compared with a float64 reference written from the formulas, and in one dimension, where the optimum is known."""
 
 import dataclasses
 from functools import cache
@@ -82,27 +82,27 @@ def test_losses_reward_and_gradients(method: Metra) -> None:
     assert reward.parts.shape == (14, 1)
 
 
-def test_encode_is_phi_and_lambda_starts_where_told() -> None:
+def test_encode_and_initial_lambda() -> None:
     params, obs = random_like(METHOD.init), random_batch(METHOD.skills, 4).obs
     expected = forward(plain(obs), params.phi.weights, params.phi.biases)
     np.testing.assert_allclose(fast(METHOD.encode)(params, obs), expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(np.exp(fast(METHOD.init)(KEY).log_lambda), [1.7], rtol=1e-5)
 
 
-def test_reward_has_the_new_phi() -> None:
+def test_reward_uses_updated_phi() -> None:
     params, batch = random_like(METHOD.init, scale=0.8), random_batch(METHOD.skills, 4)
     new, info = updated(METHOD, params, batch)
     _, gradient = graded(METHOD)(params, None, batch, KEY)
     assert_first_adam_step(new.params.phi, params.phi, gradient.phi, 0.05)
     assert_first_adam_step(new.params.log_lambda, params.log_lambda, gradient.log_lambda, 0.02)
     old, fresh = reference(METHOD, params, batch)["r"], reference(METHOD, new.params, batch)["r"]
-    assert np.abs(old - fresh).max() > 0.05 * np.abs(fresh).max()  # the old one would be seen
+    assert np.abs(old - fresh).max() > 0.05 * np.abs(fresh).max()  # the old reward would be detected
     np.testing.assert_allclose(new.sac.reward, fresh[:, None], rtol=2e-3, atol=2e-3)
     assert float(info["reward"]) == pytest.approx(fresh.mean(), rel=2e-3, abs=1e-4)
 
 
 @pytest.mark.parametrize(("scale", "change"), [(0.0, -0.02), (100.0, 0.02)], ids=["satisfied", "violated"])
-def test_lambda_falls_when_satisfied_and_rises_when_violated(scale: float, change: float) -> None:
+def test_direction_of_lambda(scale: float, change: float) -> None:
     params = random_like(METHOD.init)
     weights = (*params.phi.weights[:-1], scale * params.phi.weights[-1])
     params = eqx.tree_at(lambda p: p.phi.weights, params, weights)
@@ -111,7 +111,7 @@ def test_lambda_falls_when_satisfied_and_rises_when_violated(scale: float, chang
 
 
 def test_susd_with_one_factor_and_no_weight_is_metra() -> None:
-    """The clean ablation of SUSD, susd-wf: the same losses, steps and rewards."""
+    """The ablation susd-wf: the same losses, steps and rewards."""
     susd = Susd(
         factorization=Factorization.from_boundaries((0, 4), ("state",)),
         skills=METHOD.skills,
@@ -140,8 +140,8 @@ def test_susd_with_one_factor_and_no_weight_is_metra() -> None:
     np.testing.assert_allclose(reward.parts, fast(METHOD.reward)(params, None, batch).parts, rtol=1e-4, atol=1e-5)
 
 
-def test_on_a_line_phi_counts_steps_and_skills_go_opposite_ways() -> None:
-    """The farthest a step may move phi is 1, and a step is 0.1 long: phi(s) = +-10 s, and z = +-1 run to opposite walls."""
+def test_phi_counts_steps_on_a_line() -> None:
+    """A step may move phi by 1 and is 0.1 long: phi(s) = +-10 s, and z = +-1 go to opposite walls."""
     result = train(LINE, "metra", 100, skill_dim=1)
     position = np.linspace(-0.95, 0.95, 39)
     phi = result.encode(position[:, None])[:, 0]
@@ -149,8 +149,8 @@ def test_on_a_line_phi_counts_steps_and_skills_go_opposite_ways() -> None:
     assert abs(np.corrcoef(position, phi)[0, 1]) > 0.99
     assert abs(slope) == pytest.approx(10.0, rel=0.15)
     last = result.rollout(np.array([[1.0], [-1.0]]))[-1, :, 0]
-    np.testing.assert_allclose(last * np.sign(slope), [1.0, -1.0], atol=0.05)  # the way that phi grows is that of its z
-    # Where phi is at its bound, lambda has its level: below the 30 it starts at, and far from 0.
+    np.testing.assert_allclose(last * np.sign(slope), [1.0, -1.0], atol=0.05)  # phi grows in the direction of its z
+    # With phi at its bound, lambda converges: below its initial value of 30 and far from 0.
     assert 1.0 < result.infos["lambda"][-1] < 25.0
     assert result.infos["lambda"][-1] == pytest.approx(result.infos["lambda"][-20], rel=0.2)
     assert 0.0 < result.infos["violations"][-20:].mean() < 0.15

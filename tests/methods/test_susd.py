@@ -1,4 +1,4 @@
-"""SUSD against a slow float64 reference written from the formulas, and on small worlds whose answer is known."""
+"""SUSD compared with a float64 reference written from the formulas, and small environments with a known optimum."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ from susd.methods.susd import Before, Params, Susd
 from susd.skills import SkillSpace
 from susd.types import Transition
 
-FACTORS = Factorization.from_mapping({"a": [3, 0], "b": [4], "c": [1, 5, 2]}, 6)  # unequal, not contiguous
+FACTORS = Factorization.from_mapping({"a": [3, 0], "b": [4], "c": [1, 5, 2]}, 6)  # unequal sizes, not contiguous
 METHOD = Susd(
     factorization=FACTORS,
     skills=SkillSpace("sphere", 3, 2),
@@ -45,12 +45,12 @@ THIN = dataclasses.replace(METHOD, skills=SkillSpace("factor_sphere", 3, 1))
 SHARED = dataclasses.replace(METHOD, share_agent=("b", "c"))
 PLAIN = dataclasses.replace(METHOD, weight="none")
 ONE_WEIGHT = dataclasses.replace(METHOD, weight_scope="state")
-CHOICES = dataclasses.replace(METHOD, skills=SkillSpace("one_hot", 3, 3))
+DISCRETE = dataclasses.replace(METHOD, skills=SkillSpace("one_hot", 3, 3))
 KEY = jax.random.key(0)
 
 
 def params_of(method: Susd) -> Params:
-    """Random numbers in the shapes of the method's parameters; log lambda differs from constraint to constraint."""
+    """Random values in the shapes of the method's parameters; log lambda differs between the constraints."""
     return random_like(method.init, scale=0.8)
 
 
@@ -85,7 +85,7 @@ def inputs_of(method: Susd, i: int) -> list[int]:
 
 
 def phi_of(method: Susd, params: Params, i: int, obs: np.ndarray) -> np.ndarray:
-    """phi_i(s^i): a network of the factor's own size; what pads the stored weights is cut off."""
+    """phi_i(s^i): a network of the factor's size, without the padding of the stored weights."""
     inputs = inputs_of(method, i)
     weights = [plain(w[i]) for w in params.phi.mlp.weights]
     weights[0] = weights[0][: len(inputs)]
@@ -102,7 +102,7 @@ def reference(method: Susd, params: Params, batch: Transition, eps: float = 0.05
         delta = phi_of(method, params, i, next_obs) - phi_of(method, params, i, obs)
         own = skill[:, i * dim : (i + 1) * dim]
         r[:, i] = (delta * own).sum(axis=1)
-        if method.skills.prior == "one_hot":  # Appendix F: the chosen coordinate against the mean of the D - 1 others
+        if method.skills.prior == "one_hot":  # Appendix F: the coordinate of the skill minus the mean of the D - 1 others
             r[:, i] -= (delta * (1 - own)).sum(axis=1) / (dim - 1)
         square[:, i] = (delta**2).sum(axis=1) / dim
         total += (delta**2).sum(axis=1)
@@ -137,7 +137,7 @@ VARIANTS = {
     "one dimension": dataclasses.replace(THIN, constraint="per_factor"),
     "no weight": PLAIN,
     "one weight": ONE_WEIGHT,
-    "choices": dataclasses.replace(CHOICES, constraint="per_factor"),
+    "discrete": dataclasses.replace(DISCRETE, constraint="per_factor"),
 }
 
 
@@ -159,7 +159,7 @@ def test_losses_weights_and_gradients(method: Susd) -> None:
         assert float(info[f"factor/{name}/phi_square"]) == pytest.approx(expected.square[:, i].mean(), rel=1e-4)
         assert float(info[f"factor/{name}/reward"]) == pytest.approx(expected.r[:, i].mean(), rel=1e-3, abs=1e-5)
 
-    # Each gradient is that of its own loss alone: lambda is constant for phi, c for lambda, and neither sees the density.
+    # Each gradient is that of its own loss: lambda is constant for phi, c for lambda, and both ignore the density model.
     def of(piece: str, name: str) -> Any:
         def function(part: Any) -> float:
             return getattr(reference(method, eqx.tree_at(lambda p: getattr(p, name), params, part), batch), piece)
@@ -168,7 +168,7 @@ def test_losses_weights_and_gradients(method: Susd) -> None:
 
     assert_same_gradient(gradient.phi, of("phi_loss", "phi"))
     np.testing.assert_allclose(gradient.log_lambda, expected.c.mean(axis=0), rtol=1e-3, atol=1e-5)
-    if method.weight == "none":  # then there is no density at all, and nothing of it is logged
+    if method.weight == "none":  # then there is no density model, and nothing of it is logged
         assert params.density is gradient.density is before.weight is None
         assert not [name for name in info if "density" in name or "weight" in name]
         return
@@ -179,8 +179,8 @@ def test_losses_weights_and_gradients(method: Susd) -> None:
         assert float(info[f"factor/{name}/weight"]) == pytest.approx(expected.w[:, i].mean(), rel=1e-3)
 
 
-def test_some_standard_deviations_were_clamped() -> None:
-    """So that the comparison above includes the clamp."""
+def test_comparison_includes_the_clamp() -> None:
+    """Some standard deviations are clamped, and some are not."""
     log_std = plain(fast(lambda p, o: p.density(o)[1])(params_of(METHOD), batch_of(METHOD).obs))
     assert 0.05 < (log_std <= math.log(0.4) + 1e-6).mean() < 0.7
 
@@ -197,19 +197,19 @@ def test_reward_is_the_weighted_sum(method: Susd) -> None:
     np.testing.assert_allclose(reward.total, parts.sum(axis=1), rtol=1e-3, atol=1e-4)
 
 
-def test_common_drift_earns_a_choice_nothing() -> None:
-    """All coordinates of phi_i that grow together, whatever the choice: without its zero mean the reward would pay that."""
-    params, batch = params_of(CHOICES), batch_of(CHOICES)
+def test_common_drift_has_no_discrete_reward() -> None:
+    """If all coordinates of phi_i grow together for every skill, only the zero mean of the direction removes the reward."""
+    params, batch = params_of(DISCRETE), batch_of(DISCRETE)
     last = params.phi.mlp.weights[-1]  # [N, hidden, D]
     drift = np.random.default_rng(2).normal(size=(*last.shape[:2], 1)).astype(np.float32)
     with_drift = eqx.tree_at(lambda p: p.phi.mlp.weights[-1], params, last + drift)
     only_drift = eqx.tree_at(lambda p: p.phi.mlp.weights[-1], params, np.broadcast_to(drift, last.shape))
-    reward = fast(CHOICES.reward)
+    reward = fast(DISCRETE.reward)
     before = Before(None)
     np.testing.assert_allclose(reward(only_drift, before, batch).parts, 0.0, atol=1e-6)
     bare = np.asarray(reward(params, before, batch).parts)
     np.testing.assert_allclose(reward(with_drift, before, batch).parts, bare, atol=1e-5)
-    moved = [phi_of(CHOICES, only_drift, i, batch.next_obs) - phi_of(CHOICES, only_drift, i, batch.obs) for i in range(3)]
+    moved = [phi_of(DISCRETE, only_drift, i, batch.next_obs) - phi_of(DISCRETE, only_drift, i, batch.obs) for i in range(3)]
     assert np.abs(moved).mean() > 0.1
     assert np.abs(bare).mean() > 0.1
 
@@ -228,7 +228,7 @@ def test_weight_options() -> None:
 
 
 def test_one_weight_for_all_factors() -> None:
-    """w = sqrt(mean_d kappa_d), CSD's distance: the same for every factor, whatever its size."""
+    """w = sqrt(mean_d kappa_d), the distance of CSD: the same for factors of any size."""
     kappa = reference(METHOD, params_of(METHOD), batch_of(METHOD)).kappa
     weight, stats = weight_of(ONE_WEIGHT)
     np.testing.assert_allclose(weight, np.repeat(np.sqrt(kappa.mean(axis=1))[:, None], 3, axis=1), rtol=1e-3)
@@ -245,13 +245,13 @@ def test_mean_weight_uses_the_running_mean() -> None:
 
 
 @pytest.mark.parametrize("method", [METHOD, SINGLE], ids=["three factors", "one factor"])
-def test_weights_are_a_split_of_one_distance(method: Susd) -> None:
-    """sum_i w_i^2 is the mean of kappa, whatever the factors: with one factor, w is the distance of CSD."""
+def test_weights_split_one_distance(method: Susd) -> None:
+    """sum_i w_i^2 is the mean of kappa for any factors: with one factor, w is the distance of CSD."""
     expected = reference(method, params_of(method), batch_of(method))
     np.testing.assert_allclose((weight_of(method)[0] ** 2).sum(axis=1), expected.kappa.mean(axis=1), rtol=1e-3)
 
 
-def test_running_mean_is_unbiased_from_the_first_value() -> None:
+def test_running_mean_is_unbiased() -> None:
     seen, mean = [], RunningMean.init()
     update = fast(lambda m, v: m.update(v, 0.9))
     for value in (5.0, -1.0, 3.0, 3.0):
@@ -262,21 +262,21 @@ def test_running_mean_is_unbiased_from_the_first_value() -> None:
     assert float(RunningMean.init().value) == 0.0
 
 
-def test_sharing_the_agent_changes_the_others_inputs_only() -> None:
-    def sees(method: Susd) -> np.ndarray:
-        """[N, S]: which numbers of the state each phi_i depends on."""
+def test_inputs_with_a_shared_agent() -> None:
+    def inputs(method: Susd) -> np.ndarray:
+        """[N, S]: the dimensions of the state that each phi_i depends on."""
         jacobian = fast(jax.vmap(jax.jacrev(lambda o: params_of(method).phi(o[None])[0])))(batch_of(method).obs)
         return np.abs(np.asarray(jacobian)).max(axis=(0, 2)) > 0
 
     alone = FACTORS.membership > 0
-    np.testing.assert_array_equal(sees(METHOD), alone)
-    np.testing.assert_array_equal(sees(SHARED), alone | alone[0])
+    np.testing.assert_array_equal(inputs(METHOD), alone)
+    np.testing.assert_array_equal(inputs(SHARED), alone | alone[0])
     np.testing.assert_array_equal(
-        sees(dataclasses.replace(METHOD, share_agent=("c",))), [alone[0], alone[1], alone[2] | alone[0]]
+        inputs(dataclasses.replace(METHOD, share_agent=("c",))), [alone[0], alone[1], alone[2] | alone[0]]
     )
 
 
-def test_encode_is_phi_side_by_side() -> None:
+def test_encode_is_phi() -> None:
     params, obs = params_of(METHOD), batch_of(METHOD).obs
     expected = np.concatenate([phi_of(METHOD, params, i, obs) for i in range(3)], axis=1)
     np.testing.assert_allclose(fast(METHOD.encode)(params, obs), expected, rtol=1e-4, atol=1e-5)
@@ -292,8 +292,8 @@ def test_initial_lambda() -> None:
 
 
 @pytest.mark.parametrize(("weight", "parts", "normalise"), [("mean", 1, False), ("mean", 3, True), ("none", 3, False)])
-def test_reward_has_the_new_phi_and_the_old_density(weight: str, parts: int, normalise: bool) -> None:
-    """SAC gets the sum, or with one head per factor the parts; the scale is that of the sum."""
+def test_reward_uses_updated_phi_and_old_density(weight: str, parts: int, normalise: bool) -> None:
+    """SAC receives the sum, or with one head per factor the parts; the scale is that of the sum."""
     method = dataclasses.replace(METHOD, weight=weight)
     params, batch = params_of(method), batch_of(method)
     options = {"reward_scale": 3.0, "normalise_reward": normalise, "skill_input_scale": 2.5}
@@ -307,7 +307,7 @@ def test_reward_has_the_new_phi_and_the_old_density(weight: str, parts: int, nor
     reward = old.w / old.w.mean() * fresh.r
     wrong = [old.w / old.w.mean() * old.r] + ([fresh.w / fresh.w.mean() * fresh.r] if weight != "none" else [])
     for other in wrong:
-        assert np.abs(other - reward).max() > 0.05 * np.abs(reward).max()  # the alternatives would be seen
+        assert np.abs(other - reward).max() > 0.05 * np.abs(reward).max()  # the alternatives would be detected
     total = reward.sum(axis=1)
     rms = math.sqrt((total**2).mean())
     scale = 3.0 / rms if normalise else 3.0
@@ -323,8 +323,8 @@ def test_reward_has_the_new_phi_and_the_old_density(weight: str, parts: int, nor
 
 
 @pytest.mark.parametrize("constraint", ["joint", "per_factor"])
-def test_lambda_falls_when_satisfied_and_rises_when_violated(constraint: str) -> None:
-    """Adam's first step is the whole rate: the sign alone counts. Each factor has its own lambda if asked for."""
+def test_direction_of_lambda(constraint: str) -> None:
+    """Adam's first step is the learning rate times the sign of the gradient. Per factor, each has its own lambda."""
     method = dataclasses.replace(PLAIN, constraint=constraint)
     params, batch = params_of(method), batch_of(method)
     for still, moving in [((0, 1, 2), ()), ((), (0, 1, 2)), ((0, 2), (1,))]:
@@ -340,7 +340,7 @@ def test_lambda_falls_when_satisfied_and_rises_when_violated(constraint: str) ->
         np.testing.assert_allclose(updates.log_lambda, expected, rtol=1e-3)
 
 
-# --- worlds with known answers ----------------------------------------------------------------------------------------
+# --- environments with a known optimum --------------------------------------------------------------------------------
 
 LINE = Factorization.from_mapping({"left": [0], "right": [1]}, 2)
 STEP = 0.1
@@ -349,7 +349,7 @@ STEP = 0.1
 @pytest.mark.parametrize(
     ("constraint", "prior", "slope"), [("per_factor", "factor_sphere", 10.0), ("joint", "sphere", 10 * math.sqrt(2))]
 )
-def test_phi_becomes_linear_with_steps_at_the_bound(constraint: str, prior: str, slope: float) -> None:
+def test_phi_becomes_linear(constraint: str, prior: str, slope: float) -> None:
     """z^i = +-1: delta_i = 1. |z| = 1 jointly: phi_i(s) = k s_i has mean square k^2 0.1^2 |z|^2 / 2, 1 at k = 14.1."""
     method = dataclasses.replace(
         PLAIN,
@@ -364,7 +364,7 @@ def test_phi_becomes_linear_with_steps_at_the_bound(constraint: str, prior: str,
     )
 
     def sample(key: jax.Array) -> Transition:
-        """A plane where the skill is the motion: s' = s + 0.1 z."""
+        """A plane where the skill is the velocity: s' = s + 0.1 z."""
         k_obs, k_skill = jax.random.split(key)
         obs, skill = jax.random.uniform(k_obs, (64, 2), minval=-1.0, maxval=1.0), method.skills.sample(k_skill, 64)
         return Transition(obs, skill, obs + STEP * skill, skill, jnp.zeros(64))
@@ -372,26 +372,26 @@ def test_phi_becomes_linear_with_steps_at_the_bound(constraint: str, prior: str,
     params, _, infos = fit(method, sample, 1500)
     assert infos["constraint"][0] < 0.1
     assert infos["constraint"][-100:].mean() == pytest.approx(1.0, abs=0.1)
-    assert infos["lambda"][300] < 30.0  # lambda first falls while the constraint is slack, then finds its level
+    assert infos["lambda"][300] < 30.0  # lambda decreases while the constraint is slack, then converges
     grid = np.stack([np.linspace(-0.9, 0.9, 37)] * 2, axis=1).astype(np.float32)
     phi = plain(fast(method.encode)(params, grid))
     for i in range(2):
         fitted, residual, *_ = np.polyfit(grid[:, i], phi[:, i], 1, full=True)
-        assert fitted[0] == pytest.approx(slope, rel=0.1)  # upwards: phi grows in the direction its skill moves
+        assert fitted[0] == pytest.approx(slope, rel=0.1)  # positive: phi grows in the direction of its skill
         assert residual[0] < 0.01 * ((phi[:, i] - phi[:, i].mean()) ** 2).sum()
     for name in LINE.names:
         assert infos[f"factor/{name}/phi_square"][-100:].mean() == pytest.approx(1.0, abs=0.15)
 
 
-EASY_AND_HARD = Box((0.2, 0.2 / 30), (2.0, 2.0 / 30))  # both walls are ten steps away, in very different units
+EASY_AND_HARD = Box((0.2, 0.2 / 30), (2.0, 2.0 / 30))  # all walls are ten steps away, on very different scales
 
 
-def test_both_factors_move_where_one_embedding_of_the_state_has_the_easy_one() -> None:
-    """Steps of the hard factor are 30 times smaller. Each phi_i has a budget of its own and finds the scale of its factor;
-    METRA, with a skill as long, spends its budget on the easy one."""
+def test_skills_move_both_factors_unlike_metra() -> None:
+    """Steps of the hard factor are 30 times smaller. Each phi_i has its own constraint and adapts to the scale of its
+    factor; METRA, with a skill of the same length, uses its constraint for the easy one."""
     corners = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
     walls = train(EASY_AND_HARD, "susd", 150, skill_dim=1).rollout(corners)[-1] / EASY_AND_HARD.limits
-    signs = walls[0]  # of z = (1, 1): which way is up is free, that each part moves its own factor there and back is not
+    signs = walls[0]  # of z = (1, 1): the sign is arbitrary, but each part must move its own factor in both directions
     np.testing.assert_allclose(np.abs(signs), 1.0, atol=0.1)
     np.testing.assert_allclose(walls, corners * signs, atol=0.1)
 
@@ -403,14 +403,14 @@ def test_both_factors_move_where_one_embedding_of_the_state_has_the_easy_one() -
     assert hard < 0.5
 
 
-def test_choices_of_every_factor_part() -> None:
-    """Three choices per factor: some go to one wall, some to the other, in both factors, whatever the other part is."""
+def test_discrete_skills_of_both_factors() -> None:
+    """Three skills per factor: some go to one wall, some to the other, for every skill of the other factor."""
     result = train(EASY_AND_HARD, "susd-discrete", 150, skill_dim=3)
-    choices = np.array([[*np.eye(3)[a], *np.eye(3)[b]] for a in range(3) for b in range(3)])
-    ends = (result.rollout(choices)[-1] / EASY_AND_HARD.limits).reshape(3, 3, 2)
+    skills = np.array([[*np.eye(3)[a], *np.eye(3)[b]] for a in range(3) for b in range(3)])
+    ends = (result.rollout(skills)[-1] / EASY_AND_HARD.limits).reshape(3, 3, 2)
     for factor in range(2):
-        own = np.moveaxis(ends[..., factor], factor, 0)  # [choice of this factor, choice of the other]
+        own = np.moveaxis(ends[..., factor], factor, 0)  # [skill of this factor, skill of the other]
         middle = own.mean(axis=1)
         assert middle.min() < -0.9
         assert middle.max() > 0.9
-        assert np.abs(own - middle[:, None]).mean() < 0.25  # the other part hardly matters
+        assert np.abs(own - middle[:, None]).mean() < 0.25  # almost independent of the other part

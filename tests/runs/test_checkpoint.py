@@ -1,4 +1,4 @@
-"""Checkpoints come back bit for bit, and nothing that happens to the file or the process goes unnoticed."""
+"""Checkpoints round-trip bit for bit, and damage of the file or a killed process is always detected."""
 
 import errno
 import os
@@ -56,7 +56,7 @@ def assert_same(restored: Any, original: Any) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 0, 2), (3, 5, 2)])
-def test_random_bits_of_every_dtype_come_back(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+def test_every_dtype_round_trips(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
     itemsize = jnp.dtype(dtype).itemsize
     raw = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 256, (*shape, itemsize), dtype=np.uint8)
     array = jax.device_put(raw.view(jnp.dtype(dtype))[..., 0])  # includes NaNs with payloads, denormals and -0
@@ -67,7 +67,7 @@ def test_random_bits_of_every_dtype_come_back(tmp_path: Path, dtype: str, shape:
 
 
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
-def test_prng_keys_come_back_and_give_the_same_numbers(tmp_path: Path, impl: str) -> None:
+def test_prng_keys_round_trip(tmp_path: Path, impl: str) -> None:
     keys = {"one": jax.random.key(3, impl=impl), "many": jax.random.split(jax.random.key(4, impl=impl), 5)}
     restored, _ = checkpoint.restore(checkpoint.save(tmp_path, 1, keys, {}), jax.eval_shape(lambda: keys))
     assert_same(restored, keys)
@@ -75,7 +75,7 @@ def test_prng_keys_come_back_and_give_the_same_numbers(tmp_path: Path, impl: str
     assert jnp.array_equal(jax.random.normal(restored["one"], (4,)), jax.random.normal(keys["one"], (4,)))
 
 
-def test_a_model_and_its_optimizer_come_back(tmp_path: Path) -> None:
+def test_model_and_optimizer_round_trip(tmp_path: Path) -> None:
     model = eqx.filter(eqx.nn.MLP(3, 2, 8, 2, key=jax.random.key(0)), eqx.is_array)
     state = Pair(
         {"model": model, "none": None}, [optax.adam(1e-3).init(model), (jnp.uint32(7), np.arange(3, dtype=np.int16))]
@@ -92,12 +92,12 @@ def test_a_model_and_its_optimizer_come_back(tmp_path: Path) -> None:
     assert header["bytes"] == path.stat().st_size
 
 
-def test_unusual_numpy_arrays_come_back(tmp_path: Path) -> None:
+def test_unusual_arrays_round_trip(tmp_path: Path) -> None:
     state = {
         "fortran": np.asfortranarray(np.arange(12, dtype=np.float32).reshape(3, 4)),
         "strided": np.arange(20, dtype=np.int32)[::2],
         "big-endian": np.arange(4, dtype=">f4"),
-        "wide": np.array([2**60 + 1, -1], np.int64),  # JAX would cut it to 32 bits
+        "wide": np.array([2**60 + 1, -1], np.int64),  # JAX would make it 32 bits wide
     }
     restored, _ = checkpoint.restore(checkpoint.save(tmp_path, 0, state, {}), state)
     for name, array in state.items():
@@ -105,7 +105,7 @@ def test_unusual_numpy_arrays_come_back(tmp_path: Path) -> None:
     assert restored["wide"].dtype == np.int64
 
 
-def test_restored_arrays_can_be_donated_and_leave_the_file_alone(tmp_path: Path) -> None:
+def test_restored_arrays_can_be_donated(tmp_path: Path) -> None:
     path = checkpoint.save(tmp_path, 0, state_of(), {})
     before = path.read_bytes()
     restored, _ = checkpoint.restore(path, state_of())
@@ -115,7 +115,7 @@ def test_restored_arrays_can_be_donated_and_leave_the_file_alone(tmp_path: Path)
 
 
 @pytest.mark.parametrize("leaf", [1.5, "text", np.array(["a"]), jnp.tanh, np.array([None])])
-def test_leaves_that_are_no_arrays_are_refused(tmp_path: Path, leaf: Any) -> None:
+def test_only_arrays_are_saved(tmp_path: Path, leaf: Any) -> None:
     with pytest.raises(TypeError, match=r"\['a'\]"):
         checkpoint.save(tmp_path, 0, {"a": leaf}, {})
     assert not list(tmp_path.iterdir())
@@ -125,7 +125,7 @@ def test_leaves_that_are_no_arrays_are_refused(tmp_path: Path, leaf: Any) -> Non
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_unfilled_rows_are_not_written_but_come_back(tmp_path: Path, axis: int) -> None:
+def test_unfilled_rows_are_not_written(tmp_path: Path, axis: int) -> None:
     buffer = {"obs": np.zeros((5000, 4) if axis == 0 else (2, 5000, 4), np.float32), "done": np.zeros((5000, 5000), bool)}
     for array in buffer.values():
         array[(slice(None),) * axis + (slice(70),)] = 1
@@ -138,14 +138,14 @@ def test_unfilled_rows_are_not_written_but_come_back(tmp_path: Path, axis: int) 
 
 
 @pytest.mark.parametrize("value", [1.0, -0.0, np.nan])
-def test_rows_that_are_not_zero_are_written_whatever_the_caller_says(tmp_path: Path, value: float) -> None:
+def test_non_zero_rows_are_always_written(tmp_path: Path, value: float) -> None:
     array = np.zeros((100, 3), np.float32)
     array[99, 2] = value
     restored, _ = checkpoint.restore(checkpoint.save(tmp_path, 0, [array], {}, rows={"": (0, 10)}), [array])
     assert_same(restored, [array])
 
 
-def test_a_large_array_is_not_copied_while_it_is_saved(tmp_path: Path) -> None:
+def test_saving_does_not_copy_large_arrays(tmp_path: Path) -> None:
     state = {"replay": jnp.ones((3, 12_000_000), jnp.float32)}
     jax.block_until_ready(state)
     tracemalloc.start()
@@ -163,18 +163,20 @@ def boundaries(path: Path) -> list[int]:
     """Where one part of the file ends and the next begins."""
     content = path.read_bytes()
     header = struct.unpack("<8sIQQ", content[:28])[2]
-    starts = [28 + header + leaf["offset"] for leaf in checkpoint.inspect(path)["leaves"]]
-    return [0, 8, 12, 20, 28, 28 + header, *starts, len(content) - 32, len(content)]
+    start = 28 + header + 32
+    leaves = checkpoint._table(checkpoint.inspect(path))
+    bounds = [start + bound for leaf in leaves for bound in (leaf.offset, leaf.end)]
+    return [0, 8, 12, 20, 28, 28 + header, start, *bounds, len(content)]
 
 
-def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
+def test_truncated_file_is_refused(tmp_path: Path) -> None:
     path = checkpoint.save(tmp_path, 0, state_of(), {"a": 1})
     content = path.read_bytes()
     cuts = {b + d for b in boundaries(path) for d in (-1, 0, 1)} & set(range(len(content)))
     assert len(cuts) > 15
     for cut in sorted(cuts):
         path.write_bytes(content[:cut])
-        with pytest.raises(DamagedCheckpointError, match="cut short") as error:
+        with pytest.raises(DamagedCheckpointError, match="is incomplete") as error:
             checkpoint.restore(path, state_of())
         assert str(path) in str(error.value)
     path.write_bytes(content + b"x")
@@ -184,10 +186,14 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), bit=st.integers(0, 7))
-def test_any_flipped_bit_is_noticed(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, bit: int) -> None:
+def test_any_flipped_bit_is_detected(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, bit: int) -> None:
     path = checkpoint.save(tmp_path_factory.getbasetemp() / "flips", 0, state_of(), {"a": 1})
     content = bytearray(path.read_bytes())
-    position = data.draw(st.one_of(st.integers(0, len(content) - 1), st.sampled_from(boundaries(path)[:-1])))
+    position = data.draw(
+        st.one_of(
+            st.integers(0, len(content) - 1), st.sampled_from([bound for bound in boundaries(path) if bound < len(content)])
+        )
+    )
     content[position] ^= 1 << bit
     path.write_bytes(content)
     with pytest.raises(DamagedCheckpointError):
@@ -196,8 +202,55 @@ def test_any_flipped_bit_is_noticed(tmp_path_factory: pytest.TempPathFactory, da
         checkpoint.digest_of(path)
 
 
+def test_version_1_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    path = checkpoint.save(tmp_path, 0, state_of(), {})
+    content = bytearray(path.read_bytes())
+    content[8:12] = struct.pack("<I", 1)
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="has format 1; this version of susd reads format 2: train the run again"):
+        checkpoint.restore_latest(tmp_path, state_of(), on_skip=pytest.fail)
+
+
+# A part of the leaves.
+
+
+def test_subset_reads_and_verifies_only_its_leaves(tmp_path: Path) -> None:
+    state = {"learner": {"actor": jnp.arange(3.0), "critic": jnp.ones(2)}, "replay": jnp.ones(50_000)}
+    like = jax.eval_shape(lambda: state)
+    path = checkpoint.save(tmp_path, 0, state, {"epoch": 0}, config="abc")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1  # in the replay
+    path.write_bytes(content)
+    restored, meta = checkpoint.restore(path, like, "abc", only=("['learner']['actor']",))
+    assert meta == {"epoch": 0}
+    assert_same(restored["learner"]["actor"], state["learner"]["actor"])
+    assert restored["learner"]["critic"] is like["learner"]["critic"]
+    assert restored["replay"] is like["replay"]
+    for only in (("",), ("['replay']",), ("['learner']['actor']", "['replay']")):
+        with pytest.raises(DamagedCheckpointError, match=r"checksum of leaf \['replay'\] does not match"):
+            checkpoint.restore(path, like, "abc", only)
+    with pytest.raises(CheckpointError, match="another config"):
+        checkpoint.restore(path, like, "abd", only=("['learner']['actor']",))
+    with pytest.raises(CheckpointError, match=r"leaf \['replay'\] is float32\[50000\], expected float32\[9\]"):
+        checkpoint.restore(path, like | {"replay": jnp.ones(9)}, "abc", only=("['learner']['actor']",))
+
+
+@settings(max_examples=60, deadline=None)
+@given(position=st.integers(0, 10**6), bit=st.integers(0, 7))
+def test_flipped_bit_in_subset_is_detected(tmp_path_factory: pytest.TempPathFactory, position: int, bit: int) -> None:
+    path = checkpoint.save(tmp_path_factory.getbasetemp() / "parts", 0, state_of(), {})
+    leaf = next(leaf for leaf in checkpoint._table(checkpoint.inspect(path)) if leaf.path == "['w']")
+    content = bytearray(path.read_bytes())
+    start = boundaries(path)[6]
+    content[start + leaf.offset + position % (leaf.end - leaf.offset)] ^= 1 << bit
+    path.write_bytes(content)
+    checkpoint.restore(path, state_of(), only=("['n']", "['key']"))
+    with pytest.raises(DamagedCheckpointError):
+        checkpoint.restore(path, state_of(), only=("['w']",))
+
+
 @pytest.mark.parametrize("content", [b"PK\x03\x04 something else", bytes(4096), b"{}", b"\x89PNG\r\n\x1a\n" + bytes(100)])
-def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_foreign_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "step-00000001.ckpt"
     path.write_bytes(content)
     for read in (checkpoint.inspect, checkpoint.digest_of, lambda p: checkpoint.restore(p, state_of())):
@@ -205,18 +258,18 @@ def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes) -> None:
             read(path)
 
 
-def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
         checkpoint.restore(tmp_path / "step-00000001.ckpt", state_of())
     with pytest.raises(CheckpointError, match="cannot be read"):
         checkpoint.restore(tmp_path, state_of())
 
 
-def test_another_format_version_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_format_version_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "VERSION", 9)
     checkpoint.save(tmp_path, 0, state_of(), {})
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="has format 9; this version of susd reads format 1"):
+    with pytest.raises(CheckpointError, match="has format 9; this version of susd reads format 2: train the run again"):
         checkpoint.restore_latest(tmp_path, state_of())
 
 
@@ -230,16 +283,16 @@ def test_another_format_version_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         (state_of() | {"key": jax.random.key(0, impl="rbg")}, r"leaf \['key'\] is key<fry>\[2\], expected key<rbg>\[4\]"),
     ],
 )
-def test_another_config_is_named_leaf_by_leaf(tmp_path: Path, like: Any, message: str) -> None:
+def test_mismatched_leaves_are_named(tmp_path: Path, like: Any, message: str) -> None:
     path = checkpoint.save(tmp_path, 0, state_of(), {})
     checkpoint.save(tmp_path, 1, state_of(), {})
     with pytest.raises(CheckpointError, match=message):
         checkpoint.restore(path, like)
-    with pytest.raises(CheckpointError, match=message):  # and it is no damage to be passed over
+    with pytest.raises(CheckpointError, match=message):  # which is no damage, so that older ones are not tried
         checkpoint.restore_latest(tmp_path, like, on_skip=pytest.fail)
 
 
-def test_another_config_hash_is_refused(tmp_path: Path) -> None:
+def test_other_config_hash_is_refused(tmp_path: Path) -> None:
     path = checkpoint.save(tmp_path, 0, state_of(), {}, config="aaaa")
     with pytest.raises(CheckpointError, match="another config: its hash is 'aaaa', not 'bbbb'"):
         checkpoint.restore(path, state_of(), "bbbb")
@@ -248,7 +301,7 @@ def test_another_config_hash_is_refused(tmp_path: Path) -> None:
 # Several checkpoints.
 
 
-def test_the_last_few_are_kept_and_the_newest_is_restored(tmp_path: Path) -> None:
+def test_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     for epoch in range(1, 6):
         checkpoint.save(tmp_path, epoch, state_of(epoch), {"epoch": epoch}, keep=3)
     assert [checkpoint.epoch_of(p) for p in checkpoint.checkpoints(tmp_path)] == [5, 4, 3]
@@ -259,7 +312,7 @@ def test_the_last_few_are_kept_and_the_newest_is_restored(tmp_path: Path) -> Non
         checkpoint.save(tmp_path, 6, state_of(), {}, keep=0)
 
 
-def test_a_damaged_newest_one_is_passed_over_and_replaced(tmp_path: Path) -> None:
+def test_damaged_newest_is_skipped_and_replaced(tmp_path: Path) -> None:
     paths = [checkpoint.save(tmp_path, epoch, state_of(epoch), {}, keep=3) for epoch in (10, 20, 30)]
     os.truncate(paths[2], 100)
     paths[1].write_bytes(paths[1].read_bytes()[:-1] + b"\0")
@@ -268,25 +321,25 @@ def test_a_damaged_newest_one_is_passed_over_and_replaced(tmp_path: Path) -> Non
     assert_same(state, state_of(10))
     assert path == paths[0]
     assert [str(p) in s for p, s in zip(paths[:0:-1], skipped, strict=True)] == [True, True]
-    # The run went back to 10, so the later ones must not win against its next checkpoint.
+    # The run was resumed from 10, so that the later ones must not be newer than its next checkpoint.
     checkpoint.save(tmp_path, 15, state_of(15), {})
     assert [checkpoint.epoch_of(p) for p in checkpoint.checkpoints(tmp_path)] == [15, 10]
 
 
-def test_one_that_is_cut_short_does_not_count_as_kept(tmp_path: Path) -> None:
+def test_truncated_one_does_not_count_as_kept(tmp_path: Path) -> None:
     paths = [checkpoint.save(tmp_path, epoch, state_of(epoch), {}) for epoch in (1, 2)]
     os.truncate(paths[1], 50)
     checkpoint.save(tmp_path, 3, state_of(3), {}, keep=2)
     assert paths[0].exists()
 
 
-def test_none_and_none_usable_are_told_apart(tmp_path: Path) -> None:
+def test_none_and_none_usable_have_own_errors(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no checkpoint in"):
         checkpoint.restore_latest(tmp_path / "missing", state_of())
     for epoch in (1, 2):
         (tmp_path / f"step-{epoch:08d}.ckpt").write_bytes(b"SUSD")
     (tmp_path / "step-old.ckpt").write_bytes(b"a user's own name is not looked at")
-    with pytest.raises(CheckpointError, match=r"all 2 are damaged: .*00000002.*cut short.*00000001.*cut short"):
+    with pytest.raises(CheckpointError, match=r"all 2 are damaged: .*00000002.*incomplete.*00000001.*incomplete"):
         checkpoint.restore_latest(tmp_path, state_of())
 
 
@@ -302,7 +355,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("step", ["_content", "fsync", "replace"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "Input/output error")])
-def test_an_interrupted_save_leaves_the_older_ones(
+def test_interrupted_save_keeps_older_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
 ) -> None:
     old = checkpoint.save(tmp_path, 1, state_of(1), {})
@@ -326,16 +379,16 @@ def test_an_interrupted_save_leaves_the_older_ones(
     assert old.read_bytes() == before
 
 
-def test_what_a_crash_left_is_ignored_and_then_removed(tmp_path: Path) -> None:
+def test_leftovers_of_a_crash_are_removed(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, 1, state_of(1), {})
-    leftover = tmp_path / ".step-00000002.ckpt.tmp"
+    leftover = tmp_path / ".step-00000002.ckpt.1234.tmp"
     leftover.write_bytes(b"SUSDCKPT and no more")
     assert checkpoint.restore_latest(tmp_path, state_of(), on_skip=pytest.fail)[2].name == "step-00000001.ckpt"
     checkpoint.save(tmp_path, 3, state_of(3), {})
     assert not leftover.exists()
 
 
-def test_a_full_disk_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint.save(tmp_path, 1, state_of(), {})
     monkeypatch.setattr(checkpoint.os, "fsync", raising(OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(UserError, match=r"00000002.*the disk is full \(.* MB needed, .* MB free\)"):
@@ -344,15 +397,15 @@ def test_a_full_disk_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_device_that_is_full_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_device_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("builtins.open", lambda path, mode, real=open: real("/dev/full" if mode == "wb" else path, mode))
     with pytest.raises(UserError, match="the disk is full"):
         checkpoint.save(tmp_path, 2, {"w": jnp.zeros((1000, 1000))}, {})
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_impossible_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"cannot write checkpoint .*file.*Not a directory"):
+    with pytest.raises(UserError, match=r"cannot write .*file.*Not a directory"):
         checkpoint.save(tmp_path / "file" / "checkpoints", 1, state_of(), {})
 
 
@@ -369,7 +422,7 @@ while True:
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.013, 0.031])
-def test_a_killed_process_leaves_a_good_newest_checkpoint(tmp_path: Path, delay: float) -> None:
+def test_killed_process_leaves_good_checkpoints(tmp_path: Path, delay: float) -> None:
     child = subprocess.Popen([sys.executable, "-c", SAVE_FOREVER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     with child:
@@ -388,7 +441,7 @@ def test_a_killed_process_leaves_a_good_newest_checkpoint(tmp_path: Path, delay:
 # Digests.
 
 
-def test_the_digest_sees_every_difference_and_nothing_else(tmp_path: Path) -> None:
+def test_digest_depends_on_content_only(tmp_path: Path) -> None:
     base = {"a": jnp.zeros(4), "b": jnp.zeros((2, 2), jnp.int32)}
     others = [
         base,

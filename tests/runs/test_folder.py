@@ -1,16 +1,12 @@
-"""Run folders refuse what would mix up runs, and a killed and resumed run leaves the metrics of an uninterrupted one."""
+"""Run folders refuse other runs, and a killed and resumed run has the metrics of an uninterrupted one."""
 
-import errno
 import json
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from susd.errors import UserError
-from susd.runs import folder as runlog
+from susd.runs import folder as folder_module
 from susd.runs.folder import RunFolder
 
 CONFIG = {"method": "susd", "seed": 0, "sac": {"lr": 1e-4, "layers": [256, 256]}}
@@ -30,7 +26,7 @@ def run(tmp_path: Path) -> RunFolder:
     return RunFolder.create(tmp_path / "runs" / "one", CONFIG, "susd train --seed 0")
 
 
-def test_importing_it_is_quick() -> None:
+def test_import_is_light() -> None:
     code = "import sys, susd.runs.folder; sys.exit(bool({'jax', 'rich', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -38,81 +34,66 @@ def test_importing_it_is_quick() -> None:
 # JSON files and config hashes.
 
 
-def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.json"
-    runlog.write_json(path, {"ü": [1, None]})
-    assert runlog.read_json(path) == {"ü": [1, None]}
-
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(runlog.os, "fsync", full)
-    with pytest.raises(UserError, match=r"cannot write .*a\.json: No space left"):
-        runlog.write_json(path, {"new": 1})
-    assert runlog.read_json(path) == {"ü": [1, None]}
-    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
-
-
-def test_json_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_json_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no file .*b\.json"):
-        runlog.read_json(tmp_path / "b.json")
+        folder_module.read_json(tmp_path / "b.json")
     (tmp_path / "c.json").write_text('{"a": 1,')
     with pytest.raises(UserError, match=r"c\.json is not valid JSON: .*line 1"):
-        runlog.read_json(tmp_path / "c.json")
+        folder_module.read_json(tmp_path / "c.json")
     with pytest.raises(UserError, match="cannot read"):
-        runlog.read_json(tmp_path)
+        folder_module.read_json(tmp_path)
 
 
-def test_the_config_hash_is_stable() -> None:
-    assert runlog.config_hash(CONFIG) == "d1fea158d9866f32"  # checkpoints of earlier versions carry it
-    assert runlog.config_hash(dict(reversed(CONFIG.items()))) == runlog.config_hash(CONFIG)
-    assert runlog.config_hash(json.loads(json.dumps(CONFIG, indent=3))) == runlog.config_hash(CONFIG)
-    assert runlog.config_hash(CONFIG | {"seed": 1}) != runlog.config_hash(CONFIG)
+def test_config_hash_is_stable() -> None:
+    assert folder_module.config_hash(CONFIG) == "d1fea158d9866f32"  # checkpoints of earlier versions carry it
+    assert folder_module.config_hash(dict(reversed(CONFIG.items()))) == folder_module.config_hash(CONFIG)
+    assert folder_module.config_hash(json.loads(json.dumps(CONFIG, indent=3))) == folder_module.config_hash(CONFIG)
+    assert folder_module.config_hash(CONFIG | {"seed": 1}) != folder_module.config_hash(CONFIG)
 
 
 # The folder.
 
 
-def test_a_new_run_says_all_about_itself(run: RunFolder) -> None:
+def test_new_run_describes_itself(run: RunFolder) -> None:
     again = RunFolder.open(run.path)
     assert again == run
     assert again.config == CONFIG
-    assert again.hash == again.meta["config_hash"] == runlog.config_hash(CONFIG)
+    assert again.hash == again.meta["config_hash"] == folder_module.config_hash(CONFIG)
     assert again.meta["command"] == "susd train --seed 0"
     assert set(again.meta["versions"]) == {"python", "jax", "jaxlib", "equinox", "optax", "numpy", "susd"}
     assert again.meta["device"]["platform"]
     assert all(folder.is_dir() for folder in (run.checkpoints, run.figures, run.videos))
 
 
-def test_a_folder_with_a_run_is_refused(run: RunFolder) -> None:
+def test_folder_with_a_run_is_refused(run: RunFolder) -> None:
     before = (run.path / "config.json").read_bytes()
     with pytest.raises(UserError, match=r"one already holds a run; continue it with --resume or .* --run"):
         RunFolder.create(run.path, {"other": 1}, "")
     assert (run.path / "config.json").read_bytes() == before
 
 
-def test_a_run_that_died_before_it_began_can_be_created_again(tmp_path: Path) -> None:
+def test_incomplete_folder_can_be_created_again(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "meta.json").write_text("{}")
     assert RunFolder.create(tmp_path, CONFIG, "").config == CONFIG
 
 
 @pytest.mark.parametrize("below", ["", "a/b"])
-def test_a_file_in_the_way_is_named(tmp_path: Path, below: str) -> None:
+def test_file_in_the_path_is_named(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UserError, match="file is not a folder"):
         RunFolder.create(tmp_path / "file" / below, CONFIG, "")
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_an_unwritable_place_is_refused_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runlog.os, "access", lambda *_: False)
+def test_unwritable_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_module.os, "access", lambda *_: False)
     with pytest.raises(UserError, match=f"no permission to write in {tmp_path}"):
         RunFolder.create(tmp_path / "a" / "b", CONFIG, "")
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path, run: RunFolder) -> None:
+def test_other_folders_are_refused(tmp_path: Path, run: RunFolder) -> None:
     with pytest.raises(UserError, match="there is no run folder"):
         RunFolder.open(tmp_path / "nothing")
     with pytest.raises(UserError, match="is a file, not a run folder"):
@@ -124,7 +105,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path, run: RunFolder) -> None:
         RunFolder.open(run.path)
 
 
-def test_the_commit_is_that_of_the_source_itself(tmp_path: Path) -> None:
+def test_source_commit(tmp_path: Path) -> None:
     def git(*arguments: str) -> str:
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
         return subprocess.run(
@@ -133,22 +114,22 @@ def test_the_commit_is_that_of_the_source_itself(tmp_path: Path) -> None:
 
     source = tmp_path / "a.py"
     source.write_text("1")
-    assert runlog.source_commit(source) is None
+    assert folder_module.source_commit(source) is None
     git("init", "-q")
-    git("commit", "-q", "--allow-empty", "-m", "a repository of something else")
-    assert runlog.source_commit(source) is None
+    git("commit", "-q", "--allow-empty", "-m", "another repository")
+    assert folder_module.source_commit(source) is None
     git("add", "a.py")
     git("commit", "-q", "-m", "b")
     head = git("rev-parse", "HEAD").strip()
-    assert runlog.source_commit(source) == head
+    assert folder_module.source_commit(source) == head
     source.write_text("2")
-    assert runlog.source_commit(source) == head + "-dirty"
+    assert folder_module.source_commit(source) == head + "-dirty"
 
 
 # Metrics.
 
 
-def test_metrics_come_back(run: RunFolder) -> None:
+def test_metrics_round_trip(run: RunFolder) -> None:
     assert run.read_metrics() == []
     run.append_metrics([{"epoch": 1, "loss": 0.5, "per factor": np.array([1.0, -math.inf]), "n": np.int32(3)}])
     run.append_metrics([{"epoch": 2, "loss": jnp.float32(math.nan), "note": "text", "nested": {"a": (math.inf,)}}])
@@ -173,7 +154,7 @@ def test_metrics_come_back(run: RunFolder) -> None:
     cut=st.integers(0, 400),
     garbage=st.sampled_from([b"", b"\0\0\0", b'{"epoch": 3', b"12"]),
 )
-def test_a_killed_and_resumed_run_has_the_metrics_of_an_uninterrupted_one(
+def test_resumed_metrics_equal_uninterrupted(
     tmp_path_factory: pytest.TempPathFactory, checkpointed: int, cut: int, garbage: bytes
 ) -> None:
     rows = [{"epoch": epoch, "loss": 1 / epoch} for epoch in range(1, 9)]
@@ -194,7 +175,7 @@ def test_a_killed_and_resumed_run_has_the_metrics_of_an_uninterrupted_one(
     assert runs[1].metrics.read_bytes() == runs[0].metrics.read_bytes()
 
 
-def test_a_damaged_line_in_the_middle_is_named(run: RunFolder) -> None:
+def test_damaged_line_is_named(run: RunFolder) -> None:
     run.append_metrics([{"epoch": 1}, {"epoch": 2}, {"epoch": 3}])
     run.metrics.write_bytes(run.metrics.read_bytes().replace(b"2}", b"2"))
     for read in (run.read_metrics, lambda: run.truncate_metrics(1)):
@@ -203,7 +184,7 @@ def test_a_damaged_line_in_the_middle_is_named(run: RunFolder) -> None:
     assert len(run.metrics.read_bytes().splitlines()) == 3
 
 
-def test_metrics_on_a_full_disk_are_said_so(run: RunFolder) -> None:
+def test_metrics_on_a_full_disk(run: RunFolder) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("needs a device that is always full")
     run.metrics.symlink_to("/dev/full")
@@ -223,7 +204,7 @@ with RunFolder(Path(sys.argv[1]), {}, {}).lock():
 """
 
 
-def test_a_second_process_is_refused_until_the_first_dies(tmp_path: Path) -> None:
+def test_lock_lasts_as_long_as_its_process(tmp_path: Path) -> None:
     run = RunFolder(tmp_path, {}, {})
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -236,34 +217,3 @@ def test_a_second_process_is_refused_until_the_first_dies(tmp_path: Path) -> Non
     for _ in range(2):
         with run.lock():
             assert (tmp_path / ".lock").read_text() == str(os.getpid())
-
-
-# Sinks.
-
-
-def test_tensorboard_gets_the_numbers(run: RunFolder) -> None:
-    assert runlog.open_sinks(run.path, tensorboard=False, wandb=False) == []
-    (sink,) = runlog.open_sinks(run.path, tensorboard=True, wandb=False)
-    sink.write({"epoch": 1, "some/loss": np.float32(0.5), "note": "text"})
-    sink.close()
-    (events,) = (run.path / "tensorboard").iterdir()
-    assert b"some/loss" in events.read_bytes()
-    assert b"note" not in events.read_bytes()
-
-
-def test_wandb_gets_the_numbers(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Any] = []
-    log = SimpleNamespace(log=lambda row, step: calls.append((row, step)), finish=lambda: calls.append("end"))
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **options: calls.append(options) or log))
-    (sink,) = runlog.open_sinks(run.path, tensorboard=False, wandb=True)
-    sink.write({"epoch": 3, "loss": jnp.float32(0.5), "note": "text"})
-    sink.close()
-    assert (calls[0]["config"], calls[0]["resume"]) == (CONFIG, "allow")
-    assert calls[1:] == [({"loss": 0.5}, 3), "end"]
-
-
-@pytest.mark.parametrize(("module", "name"), [("tensorboardX", "tensorboard"), ("wandb", "wandb")])
-def test_a_missing_package_is_named(run: RunFolder, monkeypatch: pytest.MonkeyPatch, module: str, name: str) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UserError, match=re.escape(f"pip install 'susd[{name}]'")):
-        runlog.open_sinks(run.path, tensorboard=name == "tensorboard", wandb=name == "wandb")

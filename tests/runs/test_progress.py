@@ -1,4 +1,4 @@
-"""The line that shows how far a run is: plain in a file, one line in a terminal, nothing when quiet."""
+"""The progress line: plain text in a file, one line in a terminal, nothing when quiet."""
 
 import math
 import os
@@ -13,9 +13,7 @@ import pytest
 from susd.runs.progress import Progress, short
 
 
-def test_a_log_file_gets_a_plain_line_every_ten_seconds(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_log_file_has_a_line_every_ten_seconds(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     clock = iter(range(0, 1000, 4))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     with Progress(total_epochs=110, start_epoch=100) as progress:
@@ -47,7 +45,7 @@ with Progress(1000, start_epoch=990) as progress:
 """
 
 
-def test_a_terminal_of_80_columns_gets_one_line() -> None:
+def test_terminal_has_one_line_of_80_columns() -> None:
     leader, follower = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
     child = subprocess.Popen([sys.executable, "-c", SHOW], stderr=follower, stdout=subprocess.DEVNULL, env=environment)
@@ -57,7 +55,7 @@ def test_a_terminal_of_80_columns_gets_one_line() -> None:
         try:
             if not (part := os.read(leader, 4096)):
                 break
-        except OSError:  # Linux's way to say that the other side is closed
+        except OSError:  # on Linux: the other side is closed
             break
         output += part
     os.close(leader)
@@ -84,5 +82,5 @@ def test_a_terminal_of_80_columns_gets_one_line() -> None:
         (math.inf, "inf"),
     ],
 )
-def test_numbers_are_short(value: float, text: str) -> None:
+def test_short_numbers(value: float, text: str) -> None:
     assert short(value) == text

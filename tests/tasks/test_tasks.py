@@ -12,8 +12,7 @@ import pytest
 from susd.envs import make
 from susd.envs.gunner import GunnerState
 from susd.envs.multi_particle import ParticleState
-from susd.errors import UserError
-from susd.tasks import TASKS, full_name, make_task
+from susd.tasks import make_task
 from susd.tasks.base import Task
 from susd.tasks.multi_particle import FoodPoison, Sequential
 
@@ -22,7 +21,7 @@ NEAR = float(np.float32(0.6))
 
 
 @pytest.mark.parametrize("name", ["gunner-lim", "multi_particle-seq-medium", "multi_particle-fp-hard"])
-def test_whole_episodes(name: str) -> None:
+def test_episodes_end_at_the_horizon(name: str) -> None:
     task = make_task(name)
 
     def episode(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -43,36 +42,6 @@ def test_whole_episodes(name: str) -> None:
     assert task.name == name
 
 
-def test_names_and_bounds() -> None:
-    bounds = {name: make_task(name).bound for name in TASKS}
-    assert bounds == {
-        "gunner-unlim": 400,
-        "gunner-lim": 400,
-        "multi_particle-seq-easy": 60,
-        "multi_particle-seq-medium": 40,
-        "multi_particle-seq-hard": 20,
-        "multi_particle-fp-easy": 20,
-        "multi_particle-fp-medium": 50,
-        "multi_particle-fp-hard": 80,
-        "multi_particle-fp-difficult": 100,
-        **{f"kitchen-{task}": 50 for task in ("bip", "mip", "pos", "pot")},
-    }
-    assert full_name("seq-easy") == "multi_particle-seq-easy"
-    assert make_task("lim") == make_task("gunner-lim", start="centre")
-    assert make_task("unlim", start=2).env == make("gunner", start=2)
-
-
-def test_wrong_tasks_are_named() -> None:
-    with pytest.raises(UserError, match="unknown task 'seq-brutal'; there are: gunner-unlim"):
-        make_task("seq-brutal")
-    with pytest.raises(UserError, match="needs the environment 'multi_particle', not 'gunner'"):
-        make_task("seq-easy", env=make("gunner"))
-    with pytest.raises(UserError, match="not both"):
-        make_task("seq-easy", env=make("multi_particle"), factors=1)
-    with pytest.raises(UserError, match="no option 'start'"):
-        make_task("seq-easy", start=0)
-
-
 @pytest.mark.parametrize(("steps", "goal"), [(1, 0), (249, 0), (250, 1), (499, 1), (500, 2), (749, 2), (750, 3), (1000, 3)])
 def test_gunner_goals_follow_the_clock(steps: int, goal: int) -> None:
     unlim, lim = make_task("unlim"), make_task("lim")
@@ -82,11 +51,11 @@ def test_gunner_goals_follow_the_clock(steps: int, goal: int) -> None:
         view = float(np.arctan2(corners[k][0] - x, corners[k][1] - y))
         for ammo in (0, 1):
             held = jax.nn.one_hot(ammo, 4)
-            world = GunnerState(jnp.array([x, y]), jnp.zeros(2), jnp.array(0.5), jnp.array(view), held)
+            env_state = GunnerState(jnp.array([x, y]), jnp.zeros(2), jnp.array(0.5), jnp.array(view), held)
             before = unlim.reset(KEY)._replace(steps=jnp.int32(steps - 1))
-            after, reward = unlim.score(before, world, KEY)
+            after, reward = unlim.score(before, env_state, KEY)
             assert float(reward) == (2.0 if k == goal else 0.0)
-            assert float(lim.score(before, world, KEY)[1]) == (2.0 if k == goal and ammo == 0 else 0.0)
+            assert float(lim.score(before, env_state, KEY)[1]) == (2.0 if k == goal and ammo == 0 else 0.0)
             assert unlim.extra(after).tolist() == pytest.approx([steps / 1000])
     only_zone = GunnerState(jnp.array(zones[goal]), jnp.zeros(2), jnp.array(0.5), jnp.array(0.0), jnp.zeros(4))
     aimed = float(unlim.env.targets(only_zone)[goal])
@@ -104,15 +73,15 @@ def test_sequential_rewards_and_thresholds() -> None:
     start = task.reset(KEY)
     far = [1.0] * 10
 
-    def pay(**distances: float) -> tuple[float, int]:
-        state, reward = task.score(start, at_distances([distances.get(f"a{i}", far[i]) for i in range(10)]), KEY)
-        return float(reward), int(state.charge)
+    def reward(**distances: float) -> tuple[float, int]:
+        state, value = task.score(start, at_distances([distances.get(f"a{i}", far[i]) for i in range(10)]), KEY)
+        return float(value), int(state.charge)
 
-    assert pay() == (pytest.approx(-0.1), 0)
-    assert pay(a1=0.59) == (0.0, 1)
-    assert pay(a1=NEAR) == (pytest.approx(-0.1), 0)  # exactly on the threshold the right agent is not near
-    assert pay(a1=0.1, a3=NEAR) == (pytest.approx(-0.1), 1)  # and a wrong one is
-    assert pay(a0=0.1, a2=0.1, a9=0.1) == (pytest.approx(-0.4), 0)
+    assert reward() == (pytest.approx(-0.1), 0)
+    assert reward(a1=0.59) == (0.0, 1)
+    assert reward(a1=NEAR) == (pytest.approx(-0.1), 0)  # exactly on the threshold the right agent is not near
+    assert reward(a1=0.1, a3=NEAR) == (pytest.approx(-0.1), 1)  # and a wrong one is
+    assert reward(a0=0.1, a2=0.1, a9=0.1) == (pytest.approx(-0.4), 0)
 
 
 def test_sequential_turns_pass_every_ten_steps() -> None:
@@ -125,8 +94,8 @@ def test_sequential_turns_pass_every_ten_steps() -> None:
     assert task.extra(state).tolist() == [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]
     rewards, progress, charge = [], [], []
     for n in range(1, 36):
-        world = right[0] if n == 3 else right[1] if 15 <= n <= 17 else nowhere
-        state, reward = score(state, world, KEY)
+        env_state = right[0] if n == 3 else right[1] if 15 <= n <= 17 else nowhere
+        state, reward = score(state, env_state, KEY)
         rewards.append(round(float(reward), 5))
         progress.append(int(state.progress))
         charge.append(int(state.charge))
@@ -138,7 +107,7 @@ def test_sequential_turns_pass_every_ten_steps() -> None:
     assert task.extra(state).tolist() == [0] * 10 + [3.5]
 
 
-def test_food_and_poison_thresholds() -> None:
+def test_food_poison_thresholds() -> None:
     task = make_task("fp-easy")  # agents 1 and 6
     assert isinstance(task, FoodPoison)
     for poison, distance, verdict in [
@@ -150,14 +119,14 @@ def test_food_and_poison_thresholds() -> None:
         (1, 0.61, 1),
     ]:
         state = task.reset(KEY)._replace(indicator=jnp.full(10, float(poison)))
-        world = at_distances([distance] * 10)
-        assert task.verdicts(state.indicator, world).tolist() == [verdict] * 10
-        assert float(task.score(state, world, KEY)[1]) == 2 * verdict
+        env_state = at_distances([distance] * 10)
+        assert task.verdicts(state.indicator, env_state).tolist() == [verdict] * 10
+        assert float(task.score(state, env_state, KEY)[1]) == 2 * verdict
     mixed = task.reset(KEY)._replace(indicator=jnp.zeros(10).at[6].set(1.0))
     assert float(task.score(mixed, at_distances([0.1] * 10), KEY)[1]) == 0.0
 
 
-def test_indicators_are_fair_and_redrawn_after_every_fiftieth_step() -> None:
+def test_indicators_are_fair_and_redrawn() -> None:
     task = make_task("fp-hard")
     drawn = jax.jit(jax.vmap(task.reset))(jax.random.split(KEY, 2000)).indicator
     np.testing.assert_allclose(drawn.mean(0), 0.5, atol=0.05)
@@ -175,13 +144,13 @@ def test_indicators_are_fair_and_redrawn_after_every_fiftieth_step() -> None:
     assert task.extra(final).tolist() == [*history[-1], pytest.approx(2.02)]
 
 
-def test_rewards_ignore_the_order_of_the_observation() -> None:
+def test_reward_is_independent_of_the_observation() -> None:
     """The reward comes from the state, so neither factors nor the action interface can change it."""
     one, other = make_task("seq-hard"), make_task("seq-hard", factors=20, actions="five")
     for seed in range(5):
-        world = make("multi_particle", layout="random").reset(jax.random.key(seed))
+        env_state = make("multi_particle", layout="random").reset(jax.random.key(seed))
         state = one.reset(KEY)
-        assert float(one.score(state, world, KEY)[1]) == float(other.score(state, world, KEY)[1])
+        assert float(one.score(state, env_state, KEY)[1]) == float(other.score(state, env_state, KEY)[1])
 
 
 def play(task: Task, policy: Callable[[Any], jax.Array]) -> float:
@@ -196,25 +165,25 @@ def play(task: Task, policy: Callable[[Any], jax.Array]) -> float:
     return float(jax.jit(jax.vmap(episode))(jax.random.split(KEY, 8)).mean()) / 5
 
 
-def steer(world: ParticleState, wanted: jax.Array) -> jax.Array:
+def steer(env_state: ParticleState, wanted: jax.Array) -> jax.Array:
     """Fly to the station where wanted; elsewhere leave its neighbourhood and stay there."""
-    offset = world.position - world.station
+    offset = env_state.position - env_state.station
     distance = jnp.linalg.norm(offset, axis=1, keepdims=True)
-    flee = jnp.where(distance < 0.8, -jnp.sign(world.station), world.position)
-    goal = jnp.where(wanted[:, None], world.station, flee)
-    return jnp.clip(5.0 * (goal - world.position) - 1.5 * world.velocity, -1, 1).reshape(-1)
+    flee = jnp.where(distance < 0.8, -jnp.sign(env_state.station), env_state.position)
+    goal = jnp.where(wanted[:, None], env_state.station, flee)
+    return jnp.clip(5.0 * (goal - env_state.position) - 1.5 * env_state.velocity, -1, 1).reshape(-1)
 
 
 @pytest.mark.parametrize("level", ["easy", "hard"])
-def test_a_scripted_sequence_comes_near_the_bound(level: str) -> None:
+def test_simple_script_sequential(level: str) -> None:
     task = make_task(f"seq-{level}")
     assert isinstance(task, Sequential)
-    returns = play(task, lambda state: steer(state.world, task.target(state) > 0))
+    returns = play(task, lambda state: steer(state.env_state, task.target(state) > 0))
     assert task.bound - 1.5 < returns < task.bound
 
 
 @pytest.mark.parametrize("level", ["medium", "difficult"])
-def test_a_scripted_forager_comes_near_the_bound(level: str) -> None:
+def test_simple_script_food_poison(level: str) -> None:
     task = make_task(f"fp-{level}")
-    returns = play(task, lambda state: steer(state.world, state.indicator == 0))
+    returns = play(task, lambda state: steer(state.env_state, state.indicator == 0))
     assert 0.8 * task.bound < returns < task.bound

@@ -1,4 +1,4 @@
-"""Every recording of the original replays, and a recording that is wrong in one number does not."""
+"""Every recording of the original replays, and a recording with one changed value does not."""
 
 from pathlib import Path
 
@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from susd.errors import UserError
-from susd.tools.golden import KINDS, kind_name, ok, replay
+from susd.tools.golden import RECORDINGS, agrees, recording_name, verify
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 
-@pytest.mark.parametrize("name", sorted(KINDS))
-def test_golden_recording_replays(name: str) -> None:
-    result = replay(GOLDEN / f"{name}.npz")
+@pytest.mark.parametrize("name", sorted(RECORDINGS))
+def test_golden_recordings(name: str) -> None:
+    result = verify(GOLDEN / f"{name}.npz")
     assert result["name"] == name
     assert result["max_obs_error"] <= 1e-5
     assert (result["reward_mismatches"], result["flag_mismatches"]) == (0, 0)
-    assert ok(result)
+    assert agrees(result)
 
 
 def changed(tmp_path: Path, name: str, **arrays: np.ndarray | None) -> Path:
@@ -55,22 +55,22 @@ MUTATIONS = [
 
 
 @pytest.mark.parametrize(("name", "key", "where", "amount", "metric"), MUTATIONS)
-def test_a_wrong_number_is_found(
+def test_changed_value_is_found(
     tmp_path: Path, name: str, key: str, where: tuple[int, ...], amount: float, metric: str
 ) -> None:
     with np.load(GOLDEN / f"{name}.npz") as archive:
         array = archive[key].copy()
     array[where] = not array[where] if array.dtype == bool else array[where] + amount
-    result = replay(changed(tmp_path, name, **{key: array}))
-    assert not ok(result)
+    result = verify(changed(tmp_path, name, **{key: array}))
+    assert not agrees(result)
     assert result[metric] > (1e-5 if metric == "max_obs_error" else 0)
 
 
-def test_other_lengths_and_agents_replay(tmp_path: Path) -> None:
+def test_other_lengths_and_agents(tmp_path: Path) -> None:
     with np.load(GOLDEN / "mp_fp_easy.npz") as archive:
         data = {key: archive[key] for key in archive.files}
-    episodes, steps, decisions = 3, 23, 4
-    lengths = {76: steps + 1, 75: steps, 16: decisions + 1, 15: decisions}
+    episodes, steps, actions = 3, 23, 4
+    lengths = {76: steps + 1, 75: steps, 16: actions + 1, 15: actions}
     short = {
         key: value[(slice(episodes), *(slice(lengths.get(n, n)) for n in value.shape[1:]))]
         if value.shape[0] == 8
@@ -82,8 +82,8 @@ def test_other_lengths_and_agents_replay(tmp_path: Path) -> None:
     short |= {"agents": agents, "reward": rewards, "hl_reward": rewards[:, :20].reshape(episodes, 4, 5).mean(-1)}
     path = tmp_path / "mp_fp_easy_short.npz"
     np.savez(path, **short)
-    result = replay(path)
-    assert ok(result)
+    result = verify(path)
+    assert agrees(result)
     assert result["steps"] == episodes * steps
 
 
@@ -101,18 +101,18 @@ def test_other_lengths_and_agents_replay(tmp_path: Path) -> None:
         ("MP_seq_hard.v2", "mp_seq_hard"),
     ],
 )
-def test_names_are_understood(name: str, kind: str) -> None:
-    assert kind_name(name) == kind
+def test_recording_names(name: str, kind: str) -> None:
+    assert recording_name(name) == kind
 
 
-def test_a_given_name_overrides_the_file_name(tmp_path: Path) -> None:
+def test_given_name_overrides_file_name(tmp_path: Path) -> None:
     path = tmp_path / "something.npz"
     path.write_bytes((GOLDEN / "gunner_overrange.npz").read_bytes())
-    with pytest.raises(UserError, match="'something' does not say what is recorded"):
-        replay(path)
-    assert ok(replay(path, "gunner"))
+    with pytest.raises(UserError, match="'something' names no known recording"):
+        verify(path)
+    assert agrees(verify(path, "gunner"))
     with pytest.raises(UserError, match=r"'action' has the shape \(2, 60, 6\), expected \(2, 60, 20\)"):
-        replay(path, "multi_particle")
+        verify(path, "multi_particle")
 
 
 @pytest.mark.parametrize(
@@ -120,32 +120,32 @@ def test_a_given_name_overrides_the_file_name(tmp_path: Path) -> None:
     [
         ("gunner", {"state": None}, "the array 'state' is missing"),
         ("gunner", {"obs": np.zeros((8, 200, 18))}, r"'obs' has the shape \(8, 200, 18\), expected \(8, 201, 18\)"),
-        ("gunner", {"reward": np.full((8, 200), np.nan)}, "'reward' must hold finite numbers"),
+        ("gunner", {"reward": np.full((8, 200), np.nan)}, "'reward' must hold finite values"),
         ("gunner", {"action": np.zeros((8, 0, 6))}, "'action' has the shape"),
-        ("gunner", {"done": np.full((8, 200), "no")}, "'done' must hold finite numbers"),
-        ("gunner", {"reset_seed": np.full(8, 0.5)}, "not seeds"),
-        ("gunner_lim", {"perm": np.zeros(18)}, "'perm' is not an order"),
+        ("gunner", {"done": np.full((8, 200), "no")}, "'done' must hold finite values"),
+        ("gunner", {"reset_seed": np.full(8, 0.5)}, "seeds must be integers"),
+        ("gunner_lim", {"perm": np.zeros(18)}, "'perm' is not a permutation"),
         ("mp_fp_easy", {"agents": np.array([1, 10])}, "allowed are the agents 0 to 9"),
         ("mp_seq_easy", {"charge": None}, "the array 'charge' is missing"),
     ],
 )
-def test_bad_arrays_are_named(tmp_path: Path, name: str, arrays: dict[str, np.ndarray | None], message: str) -> None:
+def test_invalid_arrays(tmp_path: Path, name: str, arrays: dict[str, np.ndarray | None], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        replay(changed(tmp_path, name, **arrays))
+        verify(changed(tmp_path, name, **arrays))
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 torn", None])
-def test_bad_files_are_refused(tmp_path: Path, content: bytes | None) -> None:
+def test_invalid_files(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "gunner.npz"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(UserError, match="not a recording" if content is not None else "no recording at"):
-        replay(path)
+    with pytest.raises(UserError, match="not a recording" if content is not None else "does not exist"):
+        verify(path)
 
 
-def test_a_single_array_is_not_a_recording(tmp_path: Path) -> None:
+def test_single_array_is_not_a_recording(tmp_path: Path) -> None:
     path = tmp_path / "gunner.npz"
     with path.open("wb") as file:
         np.save(file, np.zeros(3))
     with pytest.raises(UserError, match="not a recording"):
-        replay(path)
+        verify(path)

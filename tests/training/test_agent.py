@@ -1,20 +1,23 @@
-"""The trained agent in Python: five lines from training to acting."""
+"""A trained agent in Python: five lines from training to acting."""
 
+import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 import susd as package
-from conftest import Command, checksum
+from conftest import Command, call_train, checksum
+from susd.runs import checkpoint
 from susd.training.agent import Agent, load_all
 
 Trained = Callable[..., Path]
-TWO = ("--seeds", 2, "--eval-every", 50, "--epochs", 300)
+TWO = ("--seeds", 2, "--epochs", 30)
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +49,12 @@ def test_five_lines_of_python(susd: Command, trained: Trained, tmp_path: Path) -
     assert checksum(tmp_path / "five") == checksum(trained("gunner", "--epochs", 3))  # the same run as from the shell
 
 
-def test_it_knows_what_it_is(agent: Agent) -> None:
-    assert (agent.seed, agent.epoch) == (0, 300)
+def test_attributes(agent: Agent) -> None:
+    assert (agent.seed, agent.epoch) == (0, 30)
     assert agent.factorization.names == ("agent", "ammo", "target")
 
 
-def test_skills_are_drawn_from_the_prior(agent: Agent) -> None:
+def test_skills_are_sampled_from_the_prior(agent: Agent) -> None:
     skills = agent.sample_skill(seed=4, count=5)
     assert skills.shape == (5, 6)
     np.testing.assert_allclose(np.linalg.norm(skills.reshape(5, 3, 2), axis=-1), 1.0, rtol=1e-5)  # quick: per-factor sphere
@@ -60,7 +63,7 @@ def test_skills_are_drawn_from_the_prior(agent: Agent) -> None:
     assert agent.sample_skill().shape == (6,)
 
 
-def test_one_observation_and_a_batch_agree(agent: Agent) -> None:
+def test_single_and_batch_agree(agent: Agent) -> None:
     obs, skills = observations(4), agent.sample_skill(count=4)
     batch = agent.act(obs, skills)
     assert batch.shape == (4, 6)
@@ -75,7 +78,7 @@ def test_one_observation_and_a_batch_agree(agent: Agent) -> None:
     assert not np.allclose(codes[0], codes[1])
 
 
-def test_mean_actions_are_the_same_and_sampled_ones_follow_their_seed(agent: Agent) -> None:
+def test_mean_and_sampled_actions(agent: Agent) -> None:
     obs, skill = observations(1)[0], agent.sample_skill()
     mean = agent.act(obs, skill)
     assert np.array_equal(agent.act(obs, skill), mean)
@@ -89,13 +92,13 @@ def test_mean_actions_are_the_same_and_sampled_ones_follow_their_seed(agent: Age
     np.testing.assert_allclose(np.median(many, axis=0), mean, atol=0.08)
 
 
-def test_the_skill_and_the_state_matter(agent: Agent) -> None:
+def test_actions_depend_on_skill_and_state(agent: Agent) -> None:
     obs, skills = observations(2), agent.sample_skill(count=2)
     assert not np.allclose(agent.act(obs[0], skills[0]), agent.act(obs[0], skills[1]))
     assert not np.allclose(agent.act(obs[0], skills[0]), agent.act(obs[1], skills[0]))
 
 
-def test_seeds_are_chosen_by_their_number(trained: Trained) -> None:
+def test_seeds_by_number(trained: Trained) -> None:
     run = trained("gunner", *TWO)
     first, second = package.load(run, seed=0), package.load(run, seed=1)
     assert (first.seed, second.seed) == (0, 1)
@@ -107,28 +110,69 @@ def test_seeds_are_chosen_by_their_number(trained: Trained) -> None:
 
 
 @pytest.mark.parametrize("shape", [(17,), (4, 19), ()])
-def test_an_observation_of_the_wrong_size_is_refused(agent: Agent, shape: tuple[int, ...]) -> None:
+def test_observation_of_wrong_size(agent: Agent, shape: tuple[int, ...]) -> None:
     for use in (agent.encode, lambda obs: agent.act(obs, agent.sample_skill())):
-        with pytest.raises(package.UserError, match=r"the observation has the shape .*; its last axis must be 18 long"):
+        with pytest.raises(package.UserError, match=r"the observation has the shape .* must have the length 18"):
             use(np.zeros(shape))
 
 
-def test_a_skill_of_the_wrong_size_is_refused(agent: Agent) -> None:
-    with pytest.raises(package.UserError, match=r"the skill has the shape \(5,\); its last axis must be 6 long"):
+def test_skill_of_wrong_size(agent: Agent) -> None:
+    with pytest.raises(package.UserError, match=r"the skill has the shape \(5,\); its last axis must have the length 6"):
         agent.act(observations(1)[0], np.zeros(5))
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_missing_run(tmp_path: Path) -> None:
     with pytest.raises(package.UserError, match="there is no run folder"):
         package.load(tmp_path / "nothing")
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_named(
-    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_checkpoint_is_skipped(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = trained("gunner", "--epochs", 8, "--eval-every", 3, "--checkpoint-every", 2, "--keep-checkpoints", 4)
     run = shutil.copytree(whole, tmp_path / "run")
     newest = run / "checkpoints" / "step-00000008.ckpt"
     newest.write_bytes(newest.read_bytes()[:-1])
     assert package.load(run).epoch == 6
-    assert capsys.readouterr().err.startswith(f"skipped: checkpoint {newest} is cut short")
+    assert capsys.readouterr().err.startswith(f"skipped: checkpoint {newest} is incomplete")
+
+
+def test_replay_buffer_is_not_read(trained: Trained, tmp_path: Path) -> None:
+    """Damage of the replay buffer is not detected by loading, unlike damage of a weight; resuming detects both."""
+    run = Path(shutil.copytree(trained("gunner", "--epochs", 3), tmp_path / "run"))
+    path, *older = checkpoint.checkpoints(run / "checkpoints")
+    for other in older:
+        other.unlink()
+    content, leaves = path.read_bytes(), {leaf["path"]: leaf for leaf in checkpoint.inspect(path)["leaves"]}
+    start = len(content) - max(leaf.end for leaf in checkpoint._table(checkpoint.inspect(path)))
+
+    def damage(leaf: str) -> None:
+        broken = bytearray(content)
+        broken[start + leaves[leaf]["offset"]] ^= 1
+        path.write_bytes(broken)
+
+    damage(".replay.data.obs")
+    assert package.load(run).epoch == 3
+    with pytest.raises(checkpoint.DamagedCheckpointError, match=r"leaf \.replay\.data\.obs"):
+        checkpoint.digest_of(path)
+    damage(next(name for name in leaves if name.startswith(".learner.sac.actor")))
+    with pytest.raises(package.UserError, match=r"checksum of leaf \.learner\.sac\.actor.* does not match"):
+        package.load(run)
+
+
+def test_other_config_is_refused(trained: Trained, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(trained("gunner", "--epochs", 3), tmp_path / "run"))
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"discount": 0.123}))
+    with pytest.raises(package.UserError, match="was made by another config"):
+        package.load(run)
+
+
+def test_untrained_actor_is_that_of_the_first_checkpoint(tmp_path: Path) -> None:
+    call_train("gunner", tmp_path / "run", "--epochs", 3, "--checkpoint-every", 1, "--keep-checkpoints", 9)
+    agent = package.load(tmp_path / "run")
+    for path in checkpoint.checkpoints(tmp_path / "run" / "checkpoints")[:-1]:
+        path.unlink()
+    first = package.load(tmp_path / "run")
+    assert (agent.epoch, first.epoch) == (3, 0)
+    for one, other in zip(jax.tree.leaves(agent.untrained_actor()), jax.tree.leaves(first.actor), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert any((a != b).any() for a, b in zip(jax.tree.leaves(agent.actor), jax.tree.leaves(first.actor), strict=True))

@@ -1,4 +1,4 @@
-"""The loop: a run that was stopped and resumed is the run that was not, and whatever goes wrong is said and survived."""
+"""The loop: a stopped and resumed run equals an uninterrupted one, and errors are reported and leave a good checkpoint."""
 
 import json
 import shutil
@@ -8,22 +8,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import TINY, Command, checksum, metrics
-from susd.cli.main import main
-from susd.cli.tables import show
+from conftest import TINY, Command, call_resume, call_train, checksum, metrics, refused
 from susd.runs import checkpoint
+from susd.runs.status import status
 from susd.training.train import _stop_signals
 
 Trained = Callable[..., Path]
-# Environment, seeds and the method if it is another than SUSD; tests/test_methods.py has them all, in one process.
+# Environment, seeds and the method if it is not SUSD; tests/methods/test_registry.py has all methods.
 KINDS = [("gunner", 1, ""), ("gunner", 2, ""), ("multi_particle", 1, "csd"), ("multi_particle", 2, "")]
-FIRST, ALL = 50, 300  # epochs: long enough to be stopped on the way
+FIRST, ALL = 50, 300  # epochs: long enough to be stopped in between
 LONG = ("--eval-every", FIRST, "--epochs")
 SHORT = ("--epochs", 8, "--eval-every", 3, "--checkpoint-every", 2, "--keep-checkpoints", 4)
 
@@ -43,34 +41,11 @@ def epochs(run: Path) -> list[int]:
     return [row["epoch"] for row in metrics(run)]
 
 
-def message(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What a command that is refused prints: one line, and the exit code 2."""
-    with pytest.raises(SystemExit) as exited:
-        main([str(argument) for argument in arguments])
-    assert exited.value.code == 2
-    error = capsys.readouterr().err
-    assert error.startswith("susd: error: ")
-    return error
-
-
 # Resume equals uninterrupted.
 
 
-@pytest.fixture(scope="module")
-def whole(trained: Trained) -> Callable[[str, int, str], Path]:
-    """The uninterrupted runs; they compile for long, so two are made at a time."""
-
-    def train(kind: tuple[str, int, str]) -> Path:
-        env, seeds, method = kind
-        return trained(env, "--seeds", seeds, *LONG, ALL, *by(method))
-
-    with ThreadPoolExecutor(2) as pool:
-        runs = dict(zip(KINDS, pool.map(train, KINDS), strict=True))
-    return lambda env, seeds, method: runs[env, seeds, method]
-
-
 def by(method: str) -> tuple[str, ...]:
-    """The option that chooses a method."""
+    """The option of a method."""
     return ("--method", method) if method else ()
 
 
@@ -83,9 +58,9 @@ def by(method: str) -> tuple[str, ...]:
         (*KINDS[3], 20, signal.SIGINT),
     ],
 )
-def test_a_run_in_pieces_equals_a_run_at_once(
+def test_stopped_and_resumed_equals_uninterrupted(
     susd: Command,
-    whole: Callable[[str, int, str], Path],
+    trained: Trained,
     tmp_path: Path,
     env: str,
     seeds: int,
@@ -93,10 +68,11 @@ def test_a_run_in_pieces_equals_a_run_at_once(
     every: int,
     number: signal.Signals | None,
 ) -> None:
+    whole = trained(env, "--seeds", seeds, *LONG, ALL, *by(method))
     run = tmp_path / "a run"  # a name that a shell must quote
-    susd.train(env, run, "--seeds", seeds, *LONG, FIRST, *by(method), "--checkpoint-every", every)
+    call_train(env, run, "--seeds", seeds, *LONG, FIRST, *by(method), "--checkpoint-every", every)
     assert epochs(run)[-1] == FIRST
-    assert checksum(run) != checksum(whole(env, seeds, method))
+    assert checksum(run) != checksum(whole)
     if number is not None:
         with susd.start("train", "--run", run, "--resume", "--epochs", ALL, "--tensorboard") as child:
             wait_for_epoch(run, child, FIRST + 1)
@@ -106,21 +82,20 @@ def test_a_run_in_pieces_equals_a_run_at_once(
         assert "Traceback" not in errors
         stopped = epochs(run)[-1]
         assert FIRST < stopped < ALL
-        last = f"susd: stopped by {number.name} after epoch {stopped}; saved. Go on with: susd train --run '{run}' --resume"
+        command = f"susd train --run '{run}' --resume"
+        last = f"susd: stopped by {number.name} after epoch {stopped}; saved. Resume with: {command}"
         assert errors.splitlines()[-1] == last
         assert checkpoint.epoch_of(checkpoint.checkpoints(run / "checkpoints")[0]) == stopped
         (events,) = (run / "tensorboard").iterdir()
-        assert events.read_bytes().count(b"env_steps") == stopped - FIRST  # written out although the run was stopped
-    susd.resume(run, "--epochs", ALL)
-    assert checksum(run) == checksum(whole(env, seeds, method))
-    assert metrics(run) == metrics(whole(env, seeds, method))
+        assert events.read_bytes().count(b"env_steps") == stopped - FIRST  # written although the run was stopped
+    call_resume(run, "--epochs", ALL)
+    assert checksum(run) == checksum(whole)
+    assert metrics(run) == metrics(whole)
     assert epochs(run) == [epoch for epoch in range(1, ALL + 1) for _ in range(seeds)]
     assert {row["seed"] for row in metrics(run)} == set(range(seeds))
 
 
-def test_an_echo_of_ctrl_c_is_none_but_a_second_one_ends_at_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_second_ctrl_c_ends_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     before = signal.getsignal(signal.SIGINT)
@@ -137,37 +112,33 @@ def test_an_echo_of_ctrl_c_is_none_but_a_second_one_ends_at_once(
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_ctrl_c_while_compiling_leaves_a_run_that_can_be_resumed(susd: Command, trained: Trained, tmp_path: Path) -> None:
+def test_ctrl_c_while_compiling(susd: Command, trained: Trained, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with susd.start("train", "gunner", "--run", run, *TINY, *SHORT) as child:
         assert child.stderr is not None
         while "compiling" not in (line := child.stderr.readline()):
-            assert line, "it ended before it compiled"
+            assert line, "the child ended before compiling"
         child.send_signal(signal.SIGINT)
         errors = child.stderr.read()
         child.wait(timeout=120)
     assert child.returncode == 130, errors
     assert "Traceback" not in errors
-    assert "after epoch 0; saved. Go on with: susd train --run" in errors.splitlines()[-1]
-    susd.resume(run)
+    assert "after epoch 0; saved. Resume with: susd train --run" in errors.splitlines()[-1]
+    call_resume(run)
     assert checksum(run) == checksum(trained("gunner", *SHORT))
     assert metrics(run) == metrics(trained("gunner", *SHORT))
 
 
-def test_a_second_process_is_refused_and_changes_nothing(
-    susd: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_second_process_is_refused(susd: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     arguments = ("--epochs", 10**6, "--eval-every", 10**6, "--checkpoint-every", 10**6)
     with susd.start("train", "gunner", "--run", run, *TINY, *arguments) as child:
         try:
             wait_for_epoch(run, child)
             config = (run / "config.json").read_bytes()
-            error = message(capsys, "train", "--run", run, "--resume", "--epochs", 2 * 10**6)
-            assert (
-                error == f"susd: error: run folder {run} is in use by process {child.pid}; wait for it to end or stop it\n"
-            )
-            assert "already holds a run" in message(capsys, "train", "gunner", "--run", run)
+            error = refused(capsys, "train", "--run", run, "--resume", "--epochs", 2 * 10**6)
+            assert error == f"run folder {run} is in use by process {child.pid}; wait for it to end or stop it"
+            assert "already holds a run" in refused(capsys, "train", "gunner", "--run", run)
             assert (run / "config.json").read_bytes() == config
             assert child.poll() is None
         finally:
@@ -178,12 +149,10 @@ def contents(run: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
-def test_a_finished_run_is_left_as_it_is(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_run_is_not_changed(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = shutil.copytree(trained("gunner", *SHORT), tmp_path / "run")
     before = contents(run)
-    with pytest.raises(SystemExit) as exited:
-        main(["train", "--run", str(run), "--resume", "--no-eval", "--quiet"])
-    assert exited.value.code == 0
+    call_resume(run)
     assert f"{run} is finished: 8 of 8 epochs" in capsys.readouterr().err
     assert contents(run) == before
 
@@ -191,7 +160,7 @@ def test_a_finished_run_is_left_as_it_is(trained: Trained, tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("--epochs", 7), "--epochs is 7, but {run} has 8 epochs behind it already"),
+        (("--epochs", 7), "--epochs is 7, but {run} is already at epoch 8"),
         (("--hidden", 16), "{run} was started with hidden = 8; it cannot be resumed with 16"),
         (("--seed", 1), "{run} was started with seed = 0; it cannot be resumed with 1"),
         (("multi_particle",), "{run} was started with env = 'gunner'; it cannot be resumed with 'multi_particle'"),
@@ -201,17 +170,16 @@ def test_a_finished_run_is_left_as_it_is(trained: Trained, tmp_path: Path, capsy
         ),
     ],
 )
-def test_only_a_longer_run_can_be_resumed(
+def test_refused_changes_of_a_resumed_run(
     trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[object, ...], expected: str
 ) -> None:
     run = shutil.copytree(trained("gunner", *SHORT), tmp_path / "run")
     before = contents(run)
-    error = message(capsys, "train", "--run", run, "--resume", "--quiet", *arguments)
-    assert error == f"susd: error: {expected.format(run=run)}\n"
+    assert refused(capsys, "train", "--run", run, "--resume", "--quiet", *arguments) == expected.format(run=run)
     assert contents(run) == before
 
 
-def test_the_last_checkpoints_are_kept_at_the_epochs_asked_for(trained: Trained) -> None:
+def test_epochs_of_checkpoints_and_metrics(trained: Trained) -> None:
     run = trained("gunner", *SHORT)
     assert [checkpoint.epoch_of(path) for path in checkpoint.checkpoints(run / "checkpoints")] == [8, 6, 4, 2]
     assert [row["epoch"] for row in metrics(run) if "coverage_average" in row] == [3, 6, 8]
@@ -238,58 +206,54 @@ def overwrite(path: Path) -> None:
     path.write_text("not a checkpoint")
 
 
-def test_damaged_checkpoints_are_named_and_the_one_before_used(susd: Command, trained: Trained, tmp_path: Path) -> None:
+def test_damaged_checkpoints_are_skipped(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = trained("gunner", *SHORT)
     run = shutil.copytree(whole, tmp_path / "run")
     paths = checkpoint.checkpoints(run / "checkpoints")[:3]
     for path, damage in zip(paths, (flip, cut, overwrite), strict=True):
         damage(path)
-    status = show(run)
-    assert (status["epoch"], status["checkpoint"]) == (2, str(run / "checkpoints" / "step-00000002.ckpt"))
-    skipped = [line for line in susd.resume(run).stderr.splitlines() if line.startswith("skipped: ")]
-    for told in (skipped, status["skipped"]):
-        assert len(told) == 3
-        assert all(str(path) in text for text, path in zip(told, paths, strict=True))
+    found = status(run)
+    assert (found["epoch"], found["checkpoint"]) == (2, str(run / "checkpoints" / "step-00000002.ckpt"))
+    capsys.readouterr()
+    call_resume(run)
+    skipped = [line for line in capsys.readouterr().err.splitlines() if line.startswith("skipped: ")]
+    for messages in (skipped, found["skipped"]):
+        assert len(messages) == 3
+        assert all(str(path) in text for text, path in zip(messages, paths, strict=True))
     assert checksum(run) == checksum(whole)
     assert metrics(run) == metrics(whole)
 
 
-def test_nothing_but_damaged_checkpoints_is_an_error(
-    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_checkpoints_damaged(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = shutil.copytree(trained("gunner", *SHORT), tmp_path / "run")
     paths = checkpoint.checkpoints(run / "checkpoints")
     for path, damage in zip(paths, (flip, cut, overwrite, cut), strict=True):
         damage(path)
     before = (run / "metrics.jsonl").read_bytes()
-    with pytest.raises(SystemExit) as exited:
-        main(["train", "--run", str(run), "--resume", "--quiet"])
-    assert exited.value.code == 2
+    call_resume(run, code=2)
     *skipped, error = capsys.readouterr().err.splitlines()
     for line, path in zip(skipped, paths, strict=True):
         assert line.startswith("skipped: ")
         assert str(path) in line
     assert error.startswith(f"susd: error: no usable checkpoint in {run / 'checkpoints'}, all 4 are damaged")
-    assert (run / "metrics.jsonl").read_bytes() == before  # the rows are still there when someone repairs the file
+    assert (run / "metrics.jsonl").read_bytes() == before  # so that the rows are there if the file can be repaired
 
 
-def test_a_checkpoint_of_another_config_is_refused(
-    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_checkpoint_of_another_config(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = shutil.copytree(trained("gunner", *SHORT), tmp_path / "run")
     config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps(config | {"learning_rate": 0.5}))  # the same shapes, so only the hash tells
-    error = message(capsys, "train", "--run", run, "--resume", "--epochs", 10, "--quiet")
+    (run / "config.json").write_text(json.dumps(config | {"learning_rate": 0.5}))  # the same shapes, but another hash
+    error = refused(capsys, "train", "--run", run, "--resume", "--epochs", 10, "--quiet")
     assert str(run / "checkpoints" / "step-00000008.ckpt") in error
     assert "was made by another config" in error
     (run / "config.json").write_text(json.dumps(config | {"hidden": 9}))
-    assert "step-00000008.ckpt was made by another config" in message(capsys, "evaluate", run, "coverage")
+    assert "step-00000008.ckpt was made by another config" in refused(capsys, "evaluate", run, "coverage")
 
 
-# Things that go wrong on the way.
+# Errors while training.
 
 
-def test_what_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(susd: Command, tmp_path: Path) -> None:
+def test_non_finite_values_stop_the_run(susd: Command, tmp_path: Path) -> None:
     run = tmp_path / "run"
     result = susd.train("gunner", run, "--learning-rate", "1e30", "--epochs", 9, "--checkpoint-every", 1, code=3)
     last = result.stderr.splitlines()[-1]
@@ -304,32 +268,35 @@ def test_what_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(sus
 
 FULL = """
 import errno, os, sys
-from susd.runs import checkpoint
 from susd.cli.main import main
 
-
-def full(_):
-    raise OSError(errno.ENOSPC, "No space left on device")
+fsync = os.fsync
 
 
-checkpoint.os = type("Full", (), {**vars(os), "fsync": staticmethod(full)})
+def full(descriptor):
+    if ".ckpt" in os.readlink(f"/proc/self/fd/{descriptor}"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    fsync(descriptor)
+
+
+os.fsync = full
 main(sys.argv[1:])
 """
 
 
-def test_a_disk_that_fills_up_ends_with_a_sentence(susd: Command, trained: Trained, tmp_path: Path) -> None:
+def test_full_disk_while_training(susd: Command, trained: Trained, tmp_path: Path) -> None:
     run = shutil.copytree(trained("gunner", *SHORT), tmp_path / "run")
     arguments = [sys.executable, "-c", FULL, "train", "--run", str(run), "--resume", "--epochs", "20"]
     child = subprocess.run(arguments, env=susd.environment, capture_output=True, text=True, check=False)
     assert child.returncode == 2, child.stderr
     assert "Traceback" not in child.stderr
-    reason = f"susd: error: cannot write checkpoint {run / 'checkpoints' / 'step-00000010.ckpt'}: the disk is full"
+    reason = f"susd: error: cannot write {run / 'checkpoints' / 'step-00000010.ckpt'}: the disk is full"
     assert child.stderr.splitlines()[-1].startswith(reason)
-    assert checksum(run) == checksum(trained("gunner", *SHORT))  # what was there is still there
+    assert checksum(run) == checksum(trained("gunner", *SHORT))  # the old checkpoint is unchanged
     assert not list((run / "checkpoints").glob(".*"))
 
 
-def test_training_from_a_thread_leaves_signals_alone() -> None:
+def test_signals_in_other_threads_are_ignored() -> None:
     before = signal.getsignal(signal.SIGINT)
     seen: list[Any] = []
 

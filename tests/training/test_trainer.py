@@ -1,4 +1,4 @@
-"""The compiled program: the same seed gives the same bits, agents trained together are agents trained alone."""
+"""The compiled program: equal seeds give equal bits, alone or next to other seeds."""
 
 import dataclasses
 import logging
@@ -47,11 +47,11 @@ def host(tree: Any) -> Any:
 def run(trainer: Trainer, epochs: int) -> list[TrainState]:
     """The states before the first epoch and after each."""
     state = trainer.start()
-    states = [host(state)]
+    found = [host(state)]
     for epoch in range(epochs):
         state, _ = trainer.run_epoch(state, epoch)
-        states.append(host(state))
-    return states
+        found.append(host(state))
+    return found
 
 
 def assert_same(a: Any, b: Any) -> None:
@@ -64,23 +64,23 @@ def alone() -> Trainer:
 
 
 @pytest.fixture(scope="module")
-def course(alone: Trainer) -> list[TrainState]:
+def states(alone: Trainer) -> list[TrainState]:
     return run(alone, 5)
 
 
 @pytest.fixture(scope="module")
-def together() -> list[TrainState]:
+def pair() -> list[TrainState]:
     return run(Trainer.build(tiny(seed=2, seeds=2)), 3)
 
 
-def test_same_seed_same_bits(course: list[TrainState]) -> None:
+def test_same_seed_same_bits(states: list[TrainState]) -> None:
     again = run(Trainer.build(tiny()), 3)
-    assert [digest(state) for state in again] == [digest(state) for state in course[:4]]
+    assert [digest(state) for state in again] == [digest(state) for state in states[:4]]
 
 
-def test_other_seed_other_bits(together: list[TrainState]) -> None:
-    """Nothing that is drawn or learned is shared between seeds 2 and 3."""
-    first, second = (jax.tree.map(lambda x, i=i: x[i], together[-1]) for i in range(2))
+def test_other_seed_other_bits(pair: list[TrainState]) -> None:
+    """Nothing that is sampled or learned is shared between seeds 2 and 3."""
+    first, second = (jax.tree.map(lambda x, i=i: x[i], pair[-1]) for i in range(2))
     assert (first.key != second.key).any()
     assert (first.replay.data.skill != second.replay.data.skill)[: 3 * CHUNK].any(axis=1).all()
     for network in ("actor", "critic"):
@@ -88,34 +88,34 @@ def test_other_seed_other_bits(together: list[TrainState]) -> None:
             assert (a != b).any()
 
 
-def test_agents_trained_together_are_agents_trained_alone(course: list[TrainState], together: list[TrainState]) -> None:
-    """Seed 3 as the second of two and by itself: batched matmuls differ in the last bits only."""
+def test_two_seeds_equal_single_seeds(states: list[TrainState], pair: list[TrainState]) -> None:
+    """Seed 3 as the second of two and alone: batched products differ in the last bits only."""
     for epoch in range(4):
-        pair = jax.tree.map(lambda x: x[1], together[epoch])
-        single = jax.tree.map(lambda x: x[0], course[epoch])
-        np.testing.assert_array_equal(pair.key, single.key)
-        for a, b in zip(pair.replay.data, single.replay.data, strict=True):
+        second = jax.tree.map(lambda x: x[1], pair[epoch])
+        single = jax.tree.map(lambda x: x[0], states[epoch])
+        np.testing.assert_array_equal(second.key, single.key)
+        for a, b in zip(second.replay.data, single.replay.data, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-5 if epoch < 2 else 1e-3)
-        a, b = (np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(s.learner)]) for s in (pair, single))
-        near = np.isclose(a, b, rtol=1e-4, atol=1e-6)  # Adam makes whole steps of gradients that are zero but for rounding
+        a, b = (np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(s.learner)]) for s in (second, single))
+        near = np.isclose(a, b, rtol=1e-4, atol=1e-6)  # Adam makes full steps even for gradients that are rounding errors
         assert near.all() if epoch < 2 else near.mean() > 0.98
         np.testing.assert_allclose(a, b, atol=5e-3)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(together[-1]) if leaf.dtype.kind == "f")
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(pair[-1]) if leaf.dtype.kind == "f")
 
 
-def test_nothing_is_learned_before_the_warm_up(alone: Trainer, course: list[TrainState]) -> None:
+def test_nothing_is_learned_before_warm_up(alone: Trainer, states: list[TrainState]) -> None:
     """40 transitions are there with the second epoch, which is the first that learns."""
     assert alone.warmup_epochs == 1
-    assert_same(course[1].learner, course[0].learner)
-    assert digest(course[2].learner) != digest(course[1].learner)
-    for a, b in zip(*(jax.tree.leaves(s.learner.sac) for s in course[1:3]), strict=True):
+    assert_same(states[1].learner, states[0].learner)
+    assert digest(states[2].learner) != digest(states[1].learner)
+    for a, b in zip(*(jax.tree.leaves(s.learner.sac) for s in states[1:3]), strict=True):
         assert (a != b).any()
-    for a, b in zip(*(jax.tree.leaves(s.learner.params) for s in course[1:3]), strict=True):
+    for a, b in zip(*(jax.tree.leaves(s.learner.params) for s in states[1:3]), strict=True):
         assert (a != b).any()
 
 
-def test_gradient_steps_per_epoch(course: list[TrainState]) -> None:
-    counts = [[int(leaf[0]) for leaf in jax.tree.leaves(state.learner.sac) if leaf.dtype == np.int32] for state in course]
+def test_gradient_steps_per_epoch(states: list[TrainState]) -> None:
+    counts = [[int(leaf[0]) for leaf in jax.tree.leaves(state.learner.sac) if leaf.dtype == np.int32] for state in states]
     assert [set(count) for count in counts] == [{0}, {0}, {2}, {4}, {6}, {8}]
 
 
@@ -124,34 +124,34 @@ def test_warm_up_in_epochs(warmup: int, epochs: int) -> None:
     assert Trainer.build(tiny(warmup=warmup)).warmup_epochs == epochs
 
 
-def test_replay_is_rounded_down_to_whole_epochs(alone: Trainer, course: list[TrainState]) -> None:
+def test_replay_is_a_multiple_of_an_epoch(alone: Trainer, states: list[TrainState]) -> None:
     assert alone.capacity == 60
-    assert course[0].replay.data.done.shape == (1, 60)
-    assert [int(state.replay.size[0]) for state in course] == [0, 20, 40, 60, 60, 60]
-    assert [int(state.replay.position[0]) for state in course] == [0, 20, 40, 0, 20, 40]
-    assert alone.replay_bytes() == sum(leaf.nbytes for leaf in course[0].replay.data)
-    for old, new in zip(course[3].replay.data, course[4].replay.data, strict=True):
+    assert states[0].replay.data.done.shape == (1, 60)
+    assert [int(state.replay.size[0]) for state in states] == [0, 20, 40, 60, 60, 60]
+    assert [int(state.replay.position[0]) for state in states] == [0, 20, 40, 0, 20, 40]
+    assert alone.replay_bytes() == sum(leaf.nbytes for leaf in states[0].replay.data)
+    for old, new in zip(states[3].replay.data, states[4].replay.data, strict=True):
         np.testing.assert_array_equal(old[:, CHUNK:], new[:, CHUNK:])  # the fourth epoch replaces the first
         assert old.ndim == 2 or (old[:, :CHUNK] != new[:, :CHUNK]).any()
 
 
 def test_errors_come_before_compiling() -> None:
-    with pytest.raises(UserError, match="--buffer-size is 19; it must hold at least one epoch, 20 transitions here"):
+    with pytest.raises(UserError, match="--buffer-size is 19; it must be at least 20, the transitions of one epoch"):
         Trainer.build(tiny(buffer_size=19))
-    with pytest.raises(UserError, match="--warmup is 61, more than the replay's 60 transitions"):
+    with pytest.raises(UserError, match="--warmup is 61; it must be at most 60, the size of the replay buffer"):
         Trainer.build(tiny(warmup=61))
     with pytest.raises(UserError, match="unknown environment 'gunman'"):
         Trainer.build(dataclasses.replace(tiny(), env="gunman"))
 
 
-def test_the_old_state_is_donated(alone: Trainer) -> None:
+def test_state_is_donated(alone: Trainer) -> None:
     state = alone.start()
     new, _ = alone.run_epoch(state, 0)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(new))
 
 
-def test_nothing_is_compiled_after_the_first_epoch(alone: Trainer, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_compiled_after_one_epoch(alone: Trainer, caplog: pytest.LogCaptureFixture) -> None:
     def compilations() -> list[str]:
         return [record.getMessage() for record in caplog.records if record.getMessage().startswith("Compiling")]
 
@@ -168,14 +168,14 @@ def test_nothing_is_compiled_after_the_first_epoch(alone: Trainer, caplog: pytes
 # --- what is collected ------------------------------------------------------------------------------------------------
 
 
-def worlds_of(state: TrainState, epoch: int) -> Transition:
+def episodes_of(state: TrainState, epoch: int) -> Transition:
     """The chunk of one epoch as [T, W, ..]."""
     rows = slice(epoch * CHUNK, (epoch + 1) * CHUNK)
     return Transition(*(x[0, rows].reshape(HORIZON, NUM_ENVS, *x.shape[2:]) for x in state.replay.data))
 
 
-def test_episodes_in_the_replay(alone: Trainer, course: list[TrainState]) -> None:
-    first, second = worlds_of(course[3], 0), worlds_of(course[3], 1)
+def test_episodes_in_the_replay(alone: Trainer, states: list[TrainState]) -> None:
+    first, second = episodes_of(states[3], 0), episodes_of(states[3], 1)
     for chunk in (first, second):
         np.testing.assert_array_equal(chunk.next_obs[:-1], chunk.obs[1:])
         np.testing.assert_array_equal(chunk.skill, np.broadcast_to(chunk.skill[:1], chunk.skill.shape))
@@ -183,8 +183,8 @@ def test_episodes_in_the_replay(alone: Trainer, course: list[TrainState]) -> Non
         lengths = np.linalg.norm(chunk.skill.reshape(HORIZON, NUM_ENVS, 3, 2), axis=-1)
         np.testing.assert_allclose(lengths, 1.0, rtol=1e-5)
         assert (np.abs(chunk.action) < 1).all()
-        assert len(np.unique(chunk.action)) == chunk.action.size  # noise for every world, step and dimension
-    assert len(np.unique(np.concatenate([first.skill[0], second.skill[0]]), axis=0)) == 2 * NUM_ENVS  # never twice the same
+        assert len(np.unique(chunk.action)) == chunk.action.size  # noise in every environment, step and dimension
+    assert len(np.unique(np.concatenate([first.skill[0], second.skill[0]]), axis=0)) == 2 * NUM_ENVS  # all different
 
     env = alone.env
     state = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), NUM_ENVS))  # Gunner's start and motion use no key
@@ -195,10 +195,10 @@ def test_episodes_in_the_replay(alone: Trainer, course: list[TrainState]) -> Non
         np.testing.assert_allclose(observe(state), first.next_obs[t], atol=1e-5)
 
 
-def test_actions_are_those_of_the_actor(alone: Trainer, course: list[TrainState]) -> None:
-    """Undo the squashing: the noise left by the epoch's own actor is standard normal."""
+def test_actions_come_from_the_actor(alone: Trainer, states: list[TrainState]) -> None:
+    """Undo the squashing: the noise of the actor of the epoch is standard normal."""
     trainer = Trainer.build(tiny(episodes=200, buffer_size=1000, warmup=1000))
-    state = jax.tree.map(lambda x: x[0], course[0])
+    state = jax.tree.map(lambda x: x[0], states[0])
     actor = state.learner.sac.actor
     chunk = jax.jit(trainer.collect)(state, jnp.int32(0))
     scale = trainer.learner.skill_input_scale
@@ -212,7 +212,7 @@ def test_actions_are_those_of_the_actor(alone: Trainer, course: list[TrainState]
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_time_limit_marks_the_last_step_or_none(terminal: bool) -> None:
+def test_time_limit_marks_the_last_step(terminal: bool) -> None:
     skills = np.ones((NUM_ENVS, 6), np.float32)
 
     @jax.jit

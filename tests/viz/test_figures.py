@@ -1,4 +1,4 @@
-"""Figures are valid pictures that show their data; videos can be read back; a failure leaves nothing behind."""
+"""Figures are valid images that show their data; videos can be read back; a failure leaves no file behind."""
 
 import os
 import subprocess
@@ -9,16 +9,18 @@ from pathlib import Path
 import imageio_ffmpeg
 import jax
 import jax.numpy as jnp
+import matplotlib as mpl
 import numpy as np
 import pytest
 from PIL import Image
 
-from susd.collect import rollout
-from susd.envs.base import EnvSpec, Plane
+from susd.envs.base import EnvSpec, HostStep, Plane, Scaling
 from susd.envs.gunner import Gunner
 from susd.errors import UserError
 from susd.factors import Factorization
+from susd.methods.registry import methods
 from susd.viz import figures, video
+from susd.viz.learning_curves import POLICY, SKILLS, _blocks, learning_curves
 
 RNG = np.random.default_rng(0)
 
@@ -29,7 +31,7 @@ def spec_of(planes: int) -> EnvSpec:
     return EnvSpec("bodies", 2 * planes, 2 * planes, 5, factors, boxes, {})
 
 
-def picture(path: Path) -> np.ndarray:
+def pixels_of(path: Path) -> np.ndarray:
     """The pixels of a complete PNG of a sensible size."""
     with Image.open(path) as image:
         image.load()
@@ -56,22 +58,22 @@ def trajectories(planes: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("planes", [1, 10])
 def test_trajectories(tmp_path: Path, planes: int) -> None:
     obs, skills = trajectories(planes)
-    path = tmp_path / "new" / "courses.png"
+    path = tmp_path / "new" / "lines.png"
     assert figures.trajectories(path, spec_of(planes), obs, skills) == path
-    first = picture(path)
-    assert differ(first, picture(figures.trajectories(path, spec_of(planes), obs * 0.5, skills)))
-    assert [p.name for p in path.parent.iterdir()] == ["courses.png"]
+    first = pixels_of(path)
+    assert differ(first, pixels_of(figures.trajectories(path, spec_of(planes), obs * 0.5, skills)))
+    assert [p.name for p in path.parent.iterdir()] == ["lines.png"]
 
 
-def test_trajectories_are_coloured_by_the_part_of_their_own_factor(tmp_path: Path) -> None:
+def test_trajectories_are_coloured_by_their_part(tmp_path: Path) -> None:
     obs, skills = trajectories(2)
     turned = skills.copy()
     turned[:, 1] *= -1.0  # the other directions for body 1
-    first = picture(figures.trajectories(tmp_path / "a.png", spec_of(2), obs, skills))
-    second = picture(figures.trajectories(tmp_path / "b.png", spec_of(2), obs, turned))
+    first = pixels_of(figures.trajectories(tmp_path / "a.png", spec_of(2), obs, skills))
+    second = pixels_of(figures.trajectories(tmp_path / "b.png", spec_of(2), obs, turned))
     changed = np.flatnonzero((first != second).any(axis=(0, 2)))
     assert changed.min() > first.shape[1] * 0.35  # only in the right one of the two panels
-    assert differ(first, picture(figures.trajectories(tmp_path / "c.png", spec_of(2), obs, RNG.normal(size=(6, 1, 3)))))
+    assert differ(first, pixels_of(figures.trajectories(tmp_path / "c.png", spec_of(2), obs, RNG.normal(size=(6, 1, 3)))))
 
 
 @pytest.mark.parametrize("planes", [1, 5])
@@ -79,17 +81,17 @@ def test_coverage_map(tmp_path: Path, planes: int) -> None:
     few = np.zeros((planes, 50, 50), int)
     few[:, 10, 40] = 3  # left and high up
     many = RNG.integers(0, 3, few.shape)
-    first = picture(figures.coverage_map(tmp_path / "a.png", spec_of(planes), {"few": few, "many": many}))
+    first = pixels_of(figures.coverage_map(tmp_path / "a.png", spec_of(planes), {"few": few, "many": many}))
     moved = few.transpose(0, 2, 1)
-    second = picture(figures.coverage_map(tmp_path / "b.png", spec_of(planes), {"few": moved, "many": many}))
+    second = pixels_of(figures.coverage_map(tmp_path / "b.png", spec_of(planes), {"few": moved, "many": many}))
     assert differ(first, second)
 
 
-def test_coverage_map_has_x_to_the_right_and_y_up(tmp_path: Path) -> None:
+def test_coverage_map_axes(tmp_path: Path) -> None:
     one = np.zeros((1, 50, 50), int)
-    picture(figures.coverage_map(tmp_path / "a.png", spec_of(1), {"nothing": one}))
+    pixels_of(figures.coverage_map(tmp_path / "a.png", spec_of(1), {"nothing": one}))
     one[0, :10, 40:] = 1
-    grid = picture(figures.coverage_map(tmp_path / "a.png", spec_of(1), {"one": one}))
+    grid = pixels_of(figures.coverage_map(tmp_path / "a.png", spec_of(1), {"one": one}))
     blue = np.argwhere((np.abs(grid - np.array([0xA9, 0xCB, 0xE2])) <= 2).all(axis=-1))
     middle = np.median(blue, axis=0) / grid.shape[:2]
     assert middle[0] < 0.4
@@ -100,19 +102,19 @@ def test_coverage_map_has_x_to_the_right_and_y_up(tmp_path: Path) -> None:
 def test_control_matrix(tmp_path: Path, rows: int, columns: int) -> None:
     matrix = RNG.uniform(0.0, 1.0, (rows, columns))
     names = [f"factor_{i}" for i in range(columns)]
-    first = picture(figures.control_matrix(tmp_path / "a.png", names[:rows], names, matrix, None))
+    first = pixels_of(figures.control_matrix(tmp_path / "a.png", names[:rows], names, matrix, None))
     matrix[0, 0] += 0.5
-    assert differ(first, picture(figures.control_matrix(tmp_path / "b.png", names[:rows], names, matrix, None)))
+    assert differ(first, pixels_of(figures.control_matrix(tmp_path / "b.png", names[:rows], names, matrix, None)))
 
 
-def test_control_matrix_shows_the_ratio_and_survives_zeros(tmp_path: Path) -> None:
+def test_control_matrix_ratio_and_zeros(tmp_path: Path) -> None:
     eye = np.eye(2)
-    pictures = [
-        picture(figures.control_matrix(tmp_path / "a.png", ["a", "b"], ["a", "b"], eye, r)) for r in (2.0, 3.0, 1e12)
+    drawn = [
+        pixels_of(figures.control_matrix(tmp_path / "a.png", ["a", "b"], ["a", "b"], eye, r)) for r in (2.0, 3.0, 1e12)
     ]
-    assert differ(pictures[0], pictures[1])
-    assert differ(pictures[1], pictures[2])
-    picture(figures.control_matrix(tmp_path / "b.png", ["a", "b"], ["a", "b"], 0 * eye, 0.0))
+    assert differ(drawn[0], drawn[1])
+    assert differ(drawn[1], drawn[2])
+    pixels_of(figures.control_matrix(tmp_path / "b.png", ["a", "b"], ["a", "b"], 0 * eye, 0.0))
     with pytest.raises(ValueError, match="2 x 2 matrix for 1 x 2 names"):
         figures.control_matrix(tmp_path / "c.png", ["a"], ["a", "b"], eye, None)
 
@@ -120,45 +122,50 @@ def test_control_matrix_shows_the_ratio_and_survives_zeros(tmp_path: Path) -> No
 def test_learning_curves(tmp_path: Path) -> None:
     rows: list[dict] = [{"epoch": e, "seed": s, "reward": e * (s + 1.0)} for e in range(500) for s in range(3)]
     rows[5] |= {"alpha": float("nan"), "factor/a/reward": 1.0}
-    one = picture(figures.learning_curves(tmp_path / "a.png", rows))
+    labels = {"lambda": "Multiplier"}
+    one = pixels_of(learning_curves(tmp_path / "a.png", rows, labels))
     rows[6]["lambda"] = 0.5  # one point of a second metric makes a second panel
-    two = picture(figures.learning_curves(tmp_path / "b.png", rows))
+    two = pixels_of(learning_curves(tmp_path / "b.png", rows, labels))
     assert differ(one, two)
-    single = picture(figures.learning_curves(tmp_path / "c.png", [row for row in rows if row["seed"] == 0]))
+    assert not differ(
+        one, pixels_of(learning_curves(tmp_path / "c.png", rows, {}))
+    )  # a metric without a label is not drawn
+    single = pixels_of(learning_curves(tmp_path / "d.png", [row for row in rows if row["seed"] == 0], labels))
     assert differ(two, single)
-    figures.learning_curves(tmp_path / "d.png", [{"epoch": 0, name: 1.0} for name in figures.METRICS])
-    with pytest.raises(UserError, match="no row has a known metric"):
-        figures.learning_curves(tmp_path / "e.png", [{"epoch": 1, "seed": 0, "alpha": float("inf")}])
+    with pytest.raises(UserError, match="no epoch has learned or measured anything yet"):
+        learning_curves(tmp_path / "e.png", [{"epoch": 1, "seed": 0, "alpha": float("inf")}], labels)
+    with pytest.raises(UserError, match="cannot write"):
+        learning_curves(tmp_path / "a.png" / "b.png", rows[:1], labels)
 
 
-def test_long_lines_are_averaged_in_equal_blocks() -> None:
+def test_metrics_of_the_method_have_its_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    titles: list[str] = []
+    monkeypatch.setattr("matplotlib.axes.Axes.set_title", lambda axes, title, **_: titles.append(title))
+    labels = methods()["susd"].metrics
+    everything = [*SKILLS, *labels, *POLICY]
+    learning_curves(tmp_path / "a.png", [{"epoch": e, **dict.fromkeys(everything, 1.0)} for e in range(2)], labels)
+    assert titles == [*SKILLS.values(), *labels.values(), *POLICY.values()]
+    assert all(card.metrics and all(card.metrics.values()) for card in methods().values())
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 20, 60])
+def test_line_colours_are_distinct(count: int) -> None:
+    colours = figures.line_colours(count)
+    assert len(colours) == count == len({mpl.colors.to_rgb(colour) for colour in colours})
+    assert colours[:7] == list(figures.PALETTE[:count])
+
+
+def test_long_lines_are_averaged_in_blocks() -> None:
     line = np.stack([np.arange(1000), np.tile([0.0, 2.0], 500)], -1)
-    short = figures._blocks(line)
+    short = _blocks(line)
     assert len(short) == 200
     assert short[0].tolist() == [2.0, 0.8]
-    assert figures._blocks(line[:150]).tolist() == line[:150].tolist()
-    assert figures._blocks(line[:0]).shape == (0, 2)
+    assert _blocks(line[:150]).tolist() == line[:150].tolist()
+    assert _blocks(line[:0]).shape == (0, 2)
 
 
-def test_a_failure_keeps_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.png"
-    path.write_bytes(b"old")
-
-    def interrupted() -> None:
-        with figures.whole_file(path) as temporary:
-            temporary.write_bytes(b"half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["a.png"]
-    with pytest.raises(UserError, match="cannot write"):
-        figures.learning_curves(path / "b.png", [{"epoch": 0, "reward": 1.0}])
-
-
-def test_importing_figures_and_video_is_cheap() -> None:
-    code = "import sys; from susd.viz import figures, video; "
+def test_import_is_light() -> None:
+    code = "import sys; from susd.viz import figures, learning_curves, video; "
     code += "print({'matplotlib', 'jax', 'PIL', 'imageio_ffmpeg'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "set()"
@@ -178,7 +185,7 @@ def read_video(path: Path) -> np.ndarray:
     return np.frombuffer(result.stdout, np.uint8).reshape(-1, height, width, 3)
 
 
-def test_video_comes_back(tmp_path: Path) -> None:
+def test_video_round_trips(tmp_path: Path) -> None:
     frames = np.zeros((7, 63, 81, 3), np.uint8)
     for t in range(7):
         frames[t, :, 10 * t : 10 * t + 20] = 255
@@ -190,7 +197,7 @@ def test_video_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [lambda f: f.astype(float), lambda f: f[0], lambda f: f[..., :1], lambda f: f[:0]])
-def test_only_frames_become_a_video(tmp_path: Path, spoil: Callable[[np.ndarray], np.ndarray]) -> None:
+def test_other_arrays_are_no_video(tmp_path: Path, spoil: Callable[[np.ndarray], np.ndarray]) -> None:
     with pytest.raises(ValueError, match="frames must be uint8"):
         video.save_video(tmp_path / "a.mp4", spoil(np.zeros((2, 8, 8, 3), np.uint8)), 10)
 
@@ -209,11 +216,33 @@ def test_video_without_ffmpeg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert os.listdir(tmp_path) == ["broken"]
 
 
-def test_skill_video_plays_all_skills_side_by_side(tmp_path: Path) -> None:
-    env = Gunner()
+class Grey:
+    """Host environments that are drawn in a grey of their own."""
+
+    num_envs = 2
+    spec = spec_of(1)
+
+    def reset(self, seed: int) -> np.ndarray:
+        self.time = 0
+        return np.zeros((2, 2), np.float32)
+
+    def step(self, actions: np.ndarray) -> HostStep:
+        self.time += 1
+        return HostStep(*[np.zeros((2, 2), np.float32)] * 2, *[np.zeros(2, bool)] * 2)
+
+    def render(self, index: int = 0, size: int = 400) -> np.ndarray:
+        return np.full((size, size, 3), 100 * index + self.time, np.uint8)
+
+
+def test_skill_frames_of_host_environments() -> None:
+    frames = video.skill_frames(Grey(), lambda obs, z, key: z, np.zeros((5, 2)), 3, jax.random.key(0), size=8)
+    assert frames.shape == (4, 2, 8, 8, 3)  # no more skills than environments
+    assert frames[:, :, 0, 0, 0].tolist() == [[0, 100], [1, 101], [2, 102], [3, 103]]
+
+
+def test_skill_video(tmp_path: Path) -> None:
     skills = jnp.array([[0.1, 0, 0, 0, 0, 0], [0, 0.1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1.0], [0, 0, 0, 0, 0, 0]])
-    states = jax.jit(lambda: rollout(env, lambda obs, z, key: z, skills, 10, jax.random.key(0))[0])()
-    tiles = video.functional_frames(env, states, size=120)
+    tiles = video.skill_frames(Gunner(), lambda obs, z, key: z, skills, 10, jax.random.key(0), size=120)
     path = video.skill_video(tmp_path / "a.mp4", tiles, ["right", "up", "turn", "stay"])
     frames = read_video(path).astype(int)
     assert frames.shape == (11, 284, 368, 3)  # 2 x 3 tiles of 140 x 120 with gaps of 4
@@ -234,10 +263,7 @@ def test_skill_titles() -> None:
     assert video.skill_titles(["a", "b"], np.ones((1, 2, 3))) == ["skill 1"]
 
 
-def test_a_line_is_drawn_over_time_and_in_raw_units(tmp_path: Path) -> None:
-    from susd.envs.base import EnvSpec, Plane, Scaling
-    from susd.factors import Factorization
-
+def test_line_is_drawn_over_time(tmp_path: Path) -> None:
     factors = Factorization.from_mapping({"all": [0]}, 1)
     line = Plane("body", 0, 0, -25.0, 25.0, open=True)
     spec = EnvSpec("line", 1, 1, 10, factors, (line,), {}, scaling=Scaling((0.0,), (100.0,)))

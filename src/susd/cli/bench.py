@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
         "--num-envs",
         type=integer,
         metavar="N",
-        help="env: parallel environments [1024; outside JAX as many as a run has]",
+        help="env: parallel environments [1024; outside JAX: --episodes]",
     )
     command.add_argument("--json", action="store_true", help="print JSON")
     add_config_options(command)
@@ -36,5 +36,5 @@ def run(options: argparse.Namespace) -> int:
     from susd.tools import bench
 
     result = bench.run(options.what, config, options.seconds, options.num_envs)
-    print(json.dumps(result) if options.json else bench.table(result))
+    print(json.dumps(result) if options.json else bench.format_bench(result))
     return 0

@@ -1,4 +1,4 @@
-"""`susd check ENV`: does an environment keep the contract?"""
+"""`susd check ENV`: whether an environment satisfies its contract."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from susd.envs import check_name, choices
 
 def add(commands: Commands) -> None:
     """The command and its options."""
-    command = commands.add_parser("check", help="check that an environment keeps the contract")
+    command = commands.add_parser("check", help="check that an environment satisfies its contract")
     command.add_argument("env", metavar="ENV", help=f"one of {choices()}")
     command.add_argument(
-        "--steps", type=integer, metavar="N", default=1000, help="random steps, at least an episode [1000]"
+        "--steps", type=integer, metavar="N", default=1000, help="random steps, at least one episode [1000]"
     )
     command.add_argument("--factors", default=argparse.SUPPRESS, metavar="NAME=0:6,..", help="factorization to check")
     command.add_argument("--json", action="store_true", help="print JSON")
@@ -24,11 +24,11 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check an environment; the exit code is 1 if it breaks the contract."""
+    """Check an environment; the exit code is 1 if it violates the contract."""
     check_name(options.env)
     config = configure(options.env, **given(options))
-    from susd.tools import check
+    from susd.tools.check import check, format_check
 
-    result = check.check(config, options.steps)
-    print(json.dumps(result) if options.json else check.table(result))
+    result = check(config, options.steps)
+    print(json.dumps(result) if options.json else format_check(result))
     return 0 if result["ok"] else 1

@@ -1,4 +1,4 @@
-"""What the commands share: the parser, options made from config dataclasses, exit codes."""
+"""What the commands share: the parser, options generated from config dataclasses, formatting, exit codes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from susd.config import Config
 from susd.errors import UserError
 
 USER_ERROR, NON_FINITE, INTERRUPTED = 2, 3, 130  # exit codes
-SPECIAL = ("env", "env_options")  # options of a Config that the command line writes in another form
+SPECIAL = {"env": "ENV", "env_options": "--env-option"}  # options of a Config that have another form on the command line
 
-Commands = Any  # argparse's private type of a set of subparsers
+Commands = Any  # the type of argparse's subparsers is private
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that answers a mistake with one sentence instead of a screen of usage."""
+    """A parser that reports a mistake in one sentence, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong and where the help is."""
+        """Print the mistake and how to get help, and exit."""
         self.exit(USER_ERROR, f"susd: error: {message}; see {self.prog} --help\n")
 
 
@@ -51,39 +51,40 @@ _TYPES: dict[type, tuple[Callable[[str], Any], str]] = {int: (integer, "N"), flo
 def add_options(
     group: argparse._ActionsContainer, fields: Iterable[dataclasses.Field[Any]], required: tuple[str, ...] = ()
 ) -> None:
-    """One flag for each field of a config dataclass; one that is not given stays out of the namespace."""
+    """One flag for each field of a config dataclass; flags that are not given are absent from the namespace."""
     for field in fields:
         kind, rule = type(field.default), field.metadata
         text = rule["help"] + (f" ({' | '.join(rule['choices'])})" if rule["choices"] else "")
         extra: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
         if kind is not bool:
             extra = dict(zip(("type", "metavar"), _TYPES[kind], strict=True))
-        flag = "--" + field.name.replace("_", "-")
-        group.add_argument(flag, default=argparse.SUPPRESS, help=text, required=field.name in required, **extra)
+        group.add_argument(
+            flag_of(field.name), default=argparse.SUPPRESS, help=text, required=field.name in required, **extra
+        )
 
 
 def add_env_option(group: argparse._ActionsContainer) -> None:
-    """`--env-option NAME=VALUE`."""
+    """The flag `--env-option NAME=VALUE`."""
     group.add_argument(
         "--env-option",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="option of the environment, e.g. layout=random, start=0; for your own environment also its keyword arguments, "
+        help="option of the environment, e.g. layout=random or start=0; of your own environment: its keyword arguments, "
         "horizon=N and parallel=threads|processes|none; may be repeated",
     )
 
 
 def add_config_options(command: argparse.ArgumentParser) -> None:
-    """Every option of a run."""
+    """A flag for every option of a run."""
     group = command.add_argument_group("options of the run (default: the preset's)")
     add_env_option(group)
     add_options(group, (field for field in dataclasses.fields(Config) if field.name not in SPECIAL))
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:
-    """The options of a run that were given."""
-    names = {field.name for field in dataclasses.fields(Config)} - set(SPECIAL)
+    """The options of a run that were given on the command line."""
+    names = {field.name for field in dataclasses.fields(Config)} - SPECIAL.keys()
     changes = {name: value for name, value in vars(options).items() if name in names}
     env_options: dict[str, Any] = {}
     for text in options.env_option:
@@ -94,8 +95,24 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
     return {**changes, **({"env_options": env_options} if env_options else {})}
 
 
+def flag_of(name: str) -> str:
+    """An option of a run as it is written on the command line."""
+    return SPECIAL.get(name, "--" + name.replace("_", "-"))
+
+
+def format_value(value: Any) -> str:
+    """The value of an option for a table; None stands for an option that has no effect."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return " ".join(f"{name}={item}" for name, item in value.items()) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value) or '""'
+
+
 def _scalar(text: str) -> Any:
-    """A number or a boolean where the text is one, else the text."""
+    """The number or boolean that the text stands for, otherwise the text itself."""
     try:
         value = json.loads(text)
     except ValueError:

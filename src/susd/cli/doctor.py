@@ -13,10 +13,10 @@ from susd.envs import check_name, choices
 def add(commands: Commands) -> None:
     """The command and its options."""
     command = commands.add_parser(
-        "doctor", help="device, versions, memory and a short speed probe", usage="susd doctor [ENV] [options]"
+        "doctor", help="device, versions, memory and a short benchmark", usage="susd doctor [ENV] [options]"
     )
     command.add_argument(
-        "env", nargs="?", default="gunner", metavar="ENV", help=f"whose replay is sized: one of {choices()}"
+        "env", nargs="?", default="gunner", metavar="ENV", help=f"environment of the run to size: one of {choices()}"
     )
     command.add_argument("--json", action="store_true", help="print JSON")
     add_config_options(command)
@@ -30,5 +30,5 @@ def run(options: argparse.Namespace) -> int:
     from susd.tools import doctor
 
     result = doctor.examine(config)
-    print(json.dumps(result) if options.json else doctor.table(result))
+    print(json.dumps(result) if options.json else doctor.format_doctor(result))
     return 0

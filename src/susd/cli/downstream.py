@@ -28,13 +28,15 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Learn a task over the skills of a run."""
-    from susd.downstream.config import configure_downstream, folder_of, run_downstream, table
+    from susd.downstream.config import configure_downstream, folder_of
+    from susd.downstream.result import format_result
 
     names = {field.name for field in dataclasses.fields(DownstreamConfig)} - {"run", "task"}
     changes = {name: value for name, value in vars(options).items() if name in names}
     config = configure_downstream(options.run, options.task, **changes)
     folder = options.out or folder_of(config)
-    from susd.training.train import NonFiniteError
+    from susd.downstream.train import run_downstream
+    from susd.training.session import NonFiniteError
 
     try:
         result = run_downstream(config, folder, options.force, options.quiet)
@@ -44,5 +46,5 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(result))
     else:
-        print(folder if options.quiet else table(result, folder))
+        print(folder if options.quiet else format_result(result, folder))
     return 0

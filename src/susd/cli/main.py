@@ -6,16 +6,20 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from susd.cli import bench, check, doctor, downstream, evaluate, methods, report, show, suite, train, verify
+from susd.cli import bench, check, config, doctor, downstream, evaluate, methods, report, show, suite, train, verify
 from susd.cli.common import INTERRUPTED, USER_ERROR, Parser
 from susd.errors import UserError
 
-COMMANDS = (train, check, methods, evaluate, downstream, suite, report, show, verify, bench, doctor)
+COMMANDS = (train, config, check, methods, evaluate, downstream, suite, report, show, verify, bench, doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; bad input prints one sentence and exits with 2."""
-    options = parser().parse_args(arguments)
+    top = parser()
+    options, rest = top.parse_known_args(arguments)
+    if rest and not hasattr(options, "rest"):  # only some commands parse the rest themselves
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
+    options.rest = rest
     try:
         sys.exit(options.command(options))
     except UserError as error:

@@ -1,4 +1,4 @@
-"""`susd report`: one page from recorded results."""
+"""`susd report`: one page from run folders or recorded results."""
 
 from __future__ import annotations
 
@@ -8,21 +8,36 @@ from pathlib import Path
 from susd.cli.common import Commands
 from susd.errors import UserError
 
+RESULTS = Path("results")
+
 
 def add(commands: Commands) -> None:
     """The command and its options."""
-    command = commands.add_parser("report", help="build the page, the figures and the parity table from results")
-    command.add_argument("results", nargs="*", type=Path, metavar="RESULTS", help="folders; default: all in results/")
-    command.add_argument("--out", type=Path, metavar="DIR", help="default: the folder named first, or results/")
+    command = commands.add_parser("report", help="build one page from runs or recorded results")
+    command.add_argument(
+        "paths",
+        nargs="*",
+        type=Path,
+        metavar="PATH",
+        help="run folders, folders of results, or folders that contain them; default: all results in results/",
+    )
+    command.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="default: the first folder of results; RUN/report for one run; results/RUN+RUN for several",
+    )
     command.set_defaults(command=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Build the page from results."""
-    from susd.report import build
+    """Build the page."""
+    from susd.report.build import report
 
-    folders = options.results or sorted(path.parent for path in Path("results").glob("*/facts.jsonl"))
-    if not folders:
-        raise UserError("there are no results in results/; name folders, or make some with `susd suite run NAME`")
-    print(build.build(folders, options.out or (folders[0] if options.results else Path("results"))))
+    paths, out = options.paths, options.out
+    if not paths:
+        paths, out = sorted(path.parent for path in RESULTS.glob("*/facts.jsonl")), out or RESULTS
+    if not paths:
+        raise UserError("there are no results in results/; name a run folder, or make results with `susd suite run NAME`")
+    print(report(paths, out))
     return 0

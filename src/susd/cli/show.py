@@ -19,11 +19,12 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """The state of a run."""
-    from susd.cli.tables import print_show, show
+    from susd.cli.tables import print_status
+    from susd.runs.status import status
 
-    status = show(options.run)
+    found = status(options.run)
     if options.json:
-        print(json.dumps(status))
+        print(json.dumps(found))
     else:
-        print_show(status)
+        print_status(found)
     return 0

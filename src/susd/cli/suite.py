@@ -1,4 +1,4 @@
-"""`susd suite list|run|show`: declared sets of runs, evaluations and tasks."""
+"""`susd suite list|run|show`: sets of runs, evaluations and tasks that a file declares."""
 
 from __future__ import annotations
 
@@ -13,33 +13,36 @@ from susd.errors import UserError
 
 def add(commands: Commands) -> None:
     """The commands and their options."""
-    command = commands.add_parser("suite", help="run declared sets of runs, evaluations and tasks")
+    command = commands.add_parser("suite", help="run sets of runs, evaluations and tasks that a file declares")
     verbs = command.add_subparsers(title="commands", metavar="VERB", required=True)
-    verb = verbs.add_parser("list", help="the suites that come with the package")
+    verb = verbs.add_parser("list", help="list the suites of the package")
     verb.set_defaults(command=run_list)
-    for name, text in (("run", "run all jobs that are not finished"), ("show", "the jobs, what is finished, the forecast")):
+    for name, text in (
+        ("run", "run all jobs that are not finished"),
+        ("show", "show the jobs, which are finished, and the forecast"),
+    ):
         verb = verbs.add_parser(name, help=text)
         verb.add_argument("suite", metavar="NAME", help="a suite of the package, or the path of your own .toml file")
         verb.add_argument("--runs", type=Path, metavar="DIR", help="folder of the runs; default: runs/NAME")
         verb.add_argument("--results", type=Path, metavar="DIR", help="folder of the results; default: results/NAME")
-        verb.add_argument("--workers", type=integer, metavar="N", help="jobs at a time; default: one per core")
+        verb.add_argument("--workers", type=integer, metavar="N", help="jobs in parallel; default: one per core")
         verb.add_argument(
             "--only",
             action="append",
             metavar="PATTERN",
-            help="jobs with matching names and what they need, e.g. 'gunner/*'; may be repeated",
+            help="jobs with matching names and the jobs that they need, e.g. 'gunner/*'; may be repeated",
         )
         if name == "run":
             verb.add_argument("--engine", choices=("local", "ray"), default="local", help="this machine, or a Ray cluster")
             verb.add_argument("--address", metavar="HOST:PORT", help="of the Ray cluster; default: one started here")
-            verb.add_argument("--quiet", action="store_true", help="no progress display and no table")
+            verb.add_argument("--quiet", action="store_true", help="print neither progress nor summary")
         else:
             verb.add_argument("--json", action="store_true", help="print JSON")
         verb.set_defaults(command=run_run if name == "run" else run_show)
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """The suites that come with the package."""
+    """List the suites of the package."""
     from susd.experiments import suite
 
     for name in suite.names():
@@ -57,7 +60,7 @@ def run_run(options: argparse.Namespace) -> int:
     engine = scheduler.engine_of(options.engine, options.address, options.workers, runs, results)
     summary = scheduler.run(loaded, engine, runs, results, options.quiet)
     if not options.quiet:
-        print(f"{summary.done} jobs done, {summary.skipped} finished before, {len(summary.failed)} failed")
+        print(f"{summary.done} jobs done, {summary.skipped} already finished, {len(summary.failed)} failed")
     for outcome in summary.failed:
         print(f"  failed: {outcome.job.name}: {outcome.reason}")
     print(summary.results / scheduler.FACTS)
@@ -65,13 +68,13 @@ def run_run(options: argparse.Namespace) -> int:
 
 
 def run_show(options: argparse.Namespace) -> int:
-    """What is finished of a suite."""
+    """Show which jobs of a suite are finished."""
     from susd.experiments import scheduler
 
     loaded = _suite(options)
     _, results = scheduler.folders(loaded, options.runs, options.results)
     status = scheduler.status(loaded, results, options.workers)
-    print(json.dumps(status) if options.json else scheduler.table(status))
+    print(json.dumps(status) if options.json else scheduler.format_status(status))
     return 0
 
 

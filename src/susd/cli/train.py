@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from susd.cli.common import INTERRUPTED, NON_FINITE, Commands, add_config_options, given
-from susd.config import configure
 from susd.envs import check_name, choices
 from susd.errors import UserError
 
@@ -30,10 +29,8 @@ def run(options: argparse.Namespace) -> int:
     """Train, then evaluate and draw."""
     if options.env is None and not options.resume:
         raise UserError(f"name an environment: {choices()}")
-    changes = given(options)
-    if not options.resume:  # before anything heavy is imported, so that a mistake is answered at once
-        check_name(options.env)
-        configure(options.env, **changes)
+    if options.env is not None:
+        check_name(options.env)  # before JAX is imported, so that a mistake is reported at once
     from susd.training.train import Interrupted, NonFiniteError, train
 
     try:
@@ -44,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
             quiet=options.quiet,
             tensorboard=options.tensorboard,
             wandb=options.wandb,
-            **changes,
+            **given(options),
         )
     except NonFiniteError as error:
         print(f"susd: {error}", file=sys.stderr)
@@ -52,10 +49,27 @@ def run(options: argparse.Namespace) -> int:
     except Interrupted as error:
         print(f"susd: {error}", file=sys.stderr)
         return INTERRUPTED
-    if options.no_eval:
+    if not options.no_eval:
+        _evaluate(folder, options.quiet)
+    if options.no_eval or options.quiet:
         print(folder)
-    else:
-        from susd.cli.tables import report
-
-        report(folder, quiet=options.quiet)
     return 0
+
+
+def _evaluate(folder: Path, quiet: bool) -> None:
+    """The default evaluations and figures, with one loaded run; tables and paths unless quiet."""
+    from susd.cli.tables import print_evaluation
+    from susd.evaluation.evaluate import draw_figures, evaluate_default, loaded
+
+    if not quiet:
+        print("evaluating and drawing ..", file=sys.stderr, flush=True)
+    with loaded(folder) as agents:
+        reports = evaluate_default(folder, agents)
+        paths = draw_figures(folder, agents=agents)
+    if quiet:
+        return
+    for report in reports:
+        print_evaluation(folder, report)
+        print()
+    evaluated = [folder / "figures" / f"{report['evaluation']}.png" for report in reports]
+    print("\n".join(f"  {path}" for path in [*evaluated, *paths]))

@@ -21,6 +21,6 @@ def run(options: argparse.Namespace) -> int:
     """Replay a recording; the exit code is 1 if it disagrees."""
     from susd.tools import golden
 
-    result = golden.replay(options.file, options.as_name)
+    result = golden.verify(options.file, options.as_name)
     print(json.dumps(result))
-    return 0 if golden.ok(result) else 1
+    return 0 if golden.agrees(result) else 1

@@ -1,14 +1,15 @@
-"""The high level: a SAC policy that decides what the frozen skill policy does for the next K steps of a task.
+"""The high-level policy: SAC that chooses what the frozen skill policy does for the next K steps of a task.
 
-A flat policy is the same learner with another interface: it decides a primitive action for every single step.
+A flat policy is the same learner with another interface: it chooses an action of the environment in every step.
+Training on a functional task is one compiled program; all else steps the task through its batched interface.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,158 +17,76 @@ import jax.numpy as jnp
 import numpy as np
 
 from susd import replay
+from susd.collect import batch_seed
+from susd.downstream.interface import ActionInterface
+from susd.downstream.vector import HostVectorTask, VectorTask, first_state, view_of
+from susd.networks import Actor
 from susd.replay import Replay
 from susd.sac import Sac, SacBatch, SacState
-from susd.skills import SkillSpace
-from susd.tasks.base import SKILL_STEPS, Task
+from susd.tasks.base import SKILL_STEPS, HostTask, Task
 from susd.training.trainer import subkey
-from susd.types import Info, Policy, Transition
+from susd.types import Info, Transition
 
-GAUSSIAN_RANGE = 1.5  # of a decision over skills without a length of their own: the paper's [-1.5, 1.5]
+Choose = Callable[[Any, jax.Array], jax.Array]  # (view, key) -> high-level action; for one episode or a batch
 REPORTED = 0.99  # discount per K steps of the returns that are reported: the paper's plots, whatever training uses
 
 
-class ActionInterface(Protocol):
-    """What a decision in [-1, 1]^size means to the world."""
-
-    @property
-    def size(self) -> int:
-        """Numbers of one decision."""
-        ...
-
-    @property
-    def span(self) -> int:
-        """Steps that a decision lasts."""
-        ...
-
-    def act(self, frozen: Any, obs: jax.Array, decision: jax.Array) -> jax.Array:
-        """The primitive action [A] in a state, under the decision and some frozen weights."""
-        ...
-
-
-@dataclass(frozen=True)
-class Skills:
-    """Decisions are skills, carried out by the mean actions of a frozen policy."""
-
-    space: SkillSpace
-    policy: Callable[[Any], Policy]  # weights -> policy with mean actions
-    span: int = SKILL_STEPS
-
-    @property
-    def size(self) -> int:
-        """Numbers of a skill."""
-        return self.space.size
-
-    def skill(self, decision: jax.Array) -> jax.Array:
-        """The skill a decision stands for: the nearest of the space, or the decision stretched to the paper's range."""
-        return GAUSSIAN_RANGE * decision if self.space.prior == "gaussian" else self.space.project(decision)
-
-    def act(self, frozen: Any, obs: jax.Array, decision: jax.Array) -> jax.Array:
-        """What the skill does here; a mean action needs no key."""
-        return self.policy(frozen)(obs[None], self.skill(decision)[None], jax.random.key(0))[0]
-
-
-@dataclass(frozen=True)
-class Flat:
-    """Decisions are primitive actions, one per step; there are no weights."""
-
-    size: int
-    span: int = 1
-
-    def act(self, frozen: Any, obs: jax.Array, decision: jax.Array) -> jax.Array:
-        """The decision itself."""
-        return decision
-
-
 class ControllerState(eqx.Module):
-    """All that changes while a task is learned. Between two episodes no environment state is alive."""
+    """All that changes while a task is learned. Between two rounds of episodes there is no environment state."""
 
     sac: SacState
     replay: Replay
     key: jax.Array
 
 
-class Trajectory(NamedTuple):
-    """One episode: its decisions as replayed rows [decisions, ..], the reward of each step [horizon], what was seen."""
+class Episodes(NamedTuple):
+    """High-level transitions [.., high-level actions, ..] for the replay, and the reward of every step, [.., horizon].
 
-    rows: Transition
-    rewards: jax.Array
-    seen: Any = None
+    The replay's field for a skill holds the reward: here the skill is the action.
+    """
+
+    transitions: Transition
+    rewards: Any
 
 
-def begin(task: Task, start: Any, key: jax.Array) -> Any:
-    """The first state of an episode: in the given world, or in one drawn anew where that is None."""
-    return task.reset(key) if start is None else task.begin(start, key)
+Carry = tuple[ControllerState, Info, jax.Array]  # of the loop over rounds: the state, sums of info and of rewards
 
 
 @dataclass(frozen=True)
 class Controller:
-    """A task, an interface to it and SAC, joined; everything is pure. Gradient steps follow every round of episodes."""
+    """A task, an interface to it and SAC. Gradient steps follow every round of `num_envs` parallel episodes."""
 
-    task: Task
+    task: Task | HostTask
     interface: ActionInterface
     sac: Sac
     gradient_steps: int  # for every episode
     batch_size: int
     capacity: int  # episodes that the replay holds, a multiple of `num_envs`
     warmup: int  # episodes before the first gradient step
-    num_envs: int = 1  # episodes that are run side by side before their gradient steps
+    num_envs: int = 1
 
     @property
-    def decisions(self) -> int:
-        """Decisions of one episode."""
-        return self.task.horizon // self.interface.span
+    def length(self) -> int:
+        """High-level actions of one episode."""
+        return self.task.horizon // self.interface.duration
 
     def init(self, seed: jax.Array) -> ControllerState:
         """The state before the first episode, as a function of the seed alone."""
         key = jax.random.key_data(jax.random.key(seed))
-        # The replay's place for a skill holds the reward: the skill is the action here.
-        buffer = replay.init(self.capacity * self.decisions, self.sac.inputs, self.sac.actions, 1)
+        buffer = replay.init(self.capacity * self.length, self.sac.inputs, self.sac.actions, 1)
         return ControllerState(self.sac.init(subkey(jax.random.wrap_key_data(key), "init")), buffer, key)
 
-    def view(self, state: Any) -> jax.Array:
-        """What the high level sees: the observation and what the task tells besides."""
-        return jnp.concatenate([self.task.observe(state), self.task.extra(state)])
+    def train(self, state: ControllerState, frozen: Any, start: Any, first: int, last: int) -> tuple[ControllerState, Info]:
+        """Run the training episodes first .. last - 1 with their gradient steps; `state` is donated.
 
-    def episode(
-        self,
-        choose: Callable[[jax.Array, jax.Array], jax.Array],
-        frozen: Any,
-        start: Any,
-        key: jax.Array,
-        see: Callable[[Any], Any] = lambda state: None,
-    ) -> Trajectory:
-        """One episode under `choose(x, key) -> decision`; the reward of a decision is the mean over K steps.
-
-        `see` of the task's state after every step is kept, with a leading axis of steps.
+        `info` is the mean over the rounds with gradient steps. Episodes of a functional task begin in the environment
+        state `start`, or each in a new one where that is None, as in host environments.
         """
-        k_begin, k_run = jax.random.split(key)
+        if isinstance(self.task, HostTask):
+            return self._train_host(state, frozen, first, last)
+        return self._train_fused(state, frozen, start, jnp.int32(first), jnp.int32(last))
 
-        def decide(state: Any, key: jax.Array) -> tuple[Any, tuple[Any, ...]]:
-            k_choose, k_steps = jax.random.split(key)
-            x = self.view(state)
-            decision = choose(x, k_choose)
-
-            def step(state: Any, key: jax.Array) -> tuple[Any, tuple[jax.Array, Any]]:
-                action = self.interface.act(frozen, self.task.observe(state), decision)
-                state, reward = self.task.step(state, action, key)
-                return state, (reward, see(state))
-
-            state, (rewards, seen) = jax.lax.scan(step, state, jax.random.split(k_steps, self.interface.span))
-            # Divided by K also where a decision lasts one step: then returns of both interfaces have the same scale.
-            return state, (x, decision, self.view(state), rewards.sum()[None] / SKILL_STEPS, rewards, seen)
-
-        state = begin(self.task, start, k_begin)
-        _, course = jax.lax.scan(decide, state, jax.random.split(k_run, self.decisions))
-        x, decision, next_x, reward, rewards, seen = course
-        done = (jnp.arange(self.decisions) == self.decisions - 1).astype(jnp.float32)
-        seen = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), seen)
-        return Trajectory(Transition(x, decision, next_x, reward, done), rewards.reshape(-1), seen)
-
-    def collect(self, state: ControllerState, frozen: Any, start: Any, number: jax.Array) -> Trajectory:
-        """The training episode of that number, with sampled decisions."""
-        key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "collect"), number)
-        return self.episode(lambda x, k: state.sac.actor.sample(x[None], k)[0][0], frozen, start, key)
+    # --- what functional and host tasks share -------------------------------------------------------------------------
 
     def learn(self, sac: SacState, buffer: Replay, key: jax.Array) -> tuple[SacState, Info]:
         """The gradient steps that follow a round of episodes; info is their mean."""
@@ -180,71 +99,161 @@ class Controller:
         sac, infos = jax.lax.scan(one, sac, jax.random.split(key, self.gradient_steps * self.num_envs))
         return sac, jax.tree.map(lambda x: x.mean(axis=0), infos)
 
-    def train(
+    def absorb(self, state: ControllerState, transitions: Transition, last: jax.Array) -> tuple[ControllerState, Info]:
+        """Store a round of episodes, whose last one has the number `last`, and learn after the warm-up; else info is 0."""
+        rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), transitions)
+        buffer = replay.add(state.replay, rows)
+        key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "learn"), last)
+        zeros = self._no_info(state)
+        sac, info = jax.lax.cond(
+            last >= self.warmup, lambda sac: self.learn(sac, buffer, key), lambda sac: (sac, zeros), state.sac
+        )
+        return ControllerState(sac, buffer, state.key), info
+
+    def _no_info(self, state: ControllerState) -> Info:
+        shapes = jax.eval_shape(self.learn, state.sac, state.replay, jax.random.key(0))[1]
+        return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+
+    def _key_of(self, state: ControllerState, number: Any) -> jax.Array:
+        """The key of the training episode of that number."""
+        return jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "collect"), number)
+
+    # --- functional tasks: whole rounds in one program ----------------------------------------------------------------
+
+    def episode(self, choose: Choose, frozen: Any, start: Any, key: jax.Array) -> Episodes:
+        """One episode under `choose(view, key) -> high-level action`, whose reward is the mean over K steps."""
+        task = self.task
+        assert isinstance(task, Task)
+        k_start, k_run = jax.random.split(key)
+
+        def act(state: Any, key: jax.Array) -> tuple[Any, tuple[Any, ...]]:
+            k_choose, k_steps = jax.random.split(key)
+            view = view_of(task, state)
+            high_action = choose(view, k_choose)
+
+            def step(state: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+                return task.step(state, self.interface.act(frozen, task.observe(state), high_action), key)
+
+            state, rewards = jax.lax.scan(step, state, jax.random.split(k_steps, self.interface.duration))
+            # Divided by K also where a high-level action lasts one step: then both interfaces have returns of one scale.
+            return state, (view, high_action, view_of(task, state), rewards.sum()[None] / SKILL_STEPS, rewards)
+
+        state = first_state(task, start, k_start)
+        _, columns = jax.lax.scan(act, state, jax.random.split(k_run, self.length))
+        view, high_action, next_view, reward, rewards = columns
+        done = (jnp.arange(self.length) == self.length - 1).astype(jnp.float32)
+        return Episodes(Transition(view, high_action, next_view, reward, done), rewards.reshape(-1))
+
+    def collect(self, state: ControllerState, frozen: Any, start: Any, number: jax.Array) -> Episodes:
+        """The training episode of that number, with sampled high-level actions."""
+        actor = state.sac.actor
+        return self.episode(lambda x, k: actor.sample(x[None], k)[0][0], frozen, start, self._key_of(state, number))
+
+    def rounds(
         self, state: ControllerState, frozen: Any, start: Any, first: jax.Array, last: jax.Array
     ) -> tuple[ControllerState, Info]:
-        """Episodes first .. last - 1 in whole rounds, with gradient steps; info is the mean over rounds that learned."""
+        """`train` of a functional task, as one pure function."""
 
-        def one(
-            number: jax.Array, carry: tuple[ControllerState, Info, jax.Array]
-        ) -> tuple[ControllerState, Info, jax.Array]:
-            state, total, paid = carry
-            numbers = number * self.num_envs + jnp.arange(self.num_envs)
-            trajectories = jax.vmap(lambda n: self.collect(state, frozen, start, n))(numbers)
-            buffer = replay.add(state.replay, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), trajectories.rows))
-            key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "learn"), numbers[-1])
-            sac, info = jax.lax.cond(
-                numbers[-1] >= self.warmup, lambda sac: self.learn(sac, buffer, key), lambda sac: (sac, nothing), state.sac
-            )
-            total = jax.tree.map(jnp.add, total, info)
-            return ControllerState(sac, buffer, state.key), total, paid + trajectories.rewards.sum() / SKILL_STEPS
+        def one(index: jax.Array, carry: Carry) -> Carry:
+            state, total, received = carry
+            numbers = index * self.num_envs + jnp.arange(self.num_envs)
+            episodes = jax.vmap(lambda number: self.collect(state, frozen, start, number))(numbers)
+            state, info = self.absorb(state, episodes.transitions, numbers[-1])
+            return state, jax.tree.map(jnp.add, total, info), received + episodes.rewards.sum() / SKILL_STEPS
 
-        shapes = jax.eval_shape(self.learn, state.sac, state.replay, jax.random.key(0))[1]
-        nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-        # A loop with bounds that are arguments: one compiled program for any number of episodes.
-        rounds = first // self.num_envs, last // self.num_envs
-        state, total, paid = jax.lax.fori_loop(*rounds, one, (state, nothing, jnp.zeros(())))
-        learned = jnp.maximum(rounds[1] - jnp.maximum(rounds[0], self.warmup // self.num_envs), 1)
+        # The bounds of the loop are arguments: one compiled program for any number of episodes.
+        bounds = first // self.num_envs, last // self.num_envs
+        state, total, received = jax.lax.fori_loop(*bounds, one, (state, self._no_info(state), jnp.zeros(())))
+        learned = jnp.maximum(bounds[1] - jnp.maximum(bounds[0], self.warmup // self.num_envs), 1)
         info = jax.tree.map(lambda x: x / learned, total)
-        return state, {**info, "training_return": paid / jnp.maximum(last - first, 1)}
-
-    def evaluate(self, sac: SacState, frozen: Any, start: Any, keys: jax.Array) -> jax.Array:
-        """Rewards [episodes, horizon] with mean decisions, one episode for every key."""
-        return jax.vmap(lambda k: self.episode(lambda x, _: sac.actor.mode(x[None])[0], frozen, start, k).rewards)(keys)
-
-    def film(self, sac: SacState, frozen: Any, start: Any, key: jax.Array, every: int, size: int) -> np.ndarray:
-        """Pictures [T, size, size, 3] of a test episode, one of `every` so many steps."""
-
-        def run(key: jax.Array) -> Any:
-            return self.episode(lambda x, _: sac.actor.mode(x[None])[0], frozen, start, key, lambda state: state.world).seen
-
-        num_envs = jax.tree.map(np.asarray, jax.jit(run)(key))
-        return np.array(
-            [
-                self.task.environment.render(jax.tree.map(lambda leaf, at=at: leaf[at], num_envs), size)
-                for at in range(0, self.task.horizon, every)
-            ]
-        )
+        return state, {**info, "training_return": received / jnp.maximum(last - first, 1)}
 
     @cached_property
-    def compiled(self) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-        """`init`, `train` and `evaluate`, jitted; the state given to `train` is donated."""
-        return jax.jit(self.init), jax.jit(self.train, donate_argnums=0), jax.jit(self.evaluate)
+    def _train_fused(self) -> Callable[..., tuple[ControllerState, Info]]:
+        return jax.jit(self.rounds, donate_argnums=0)
+
+    # --- the batched interface: training on host tasks, evaluation and videos of both kinds ----------------------------
+
+    def run(
+        self,
+        vector: VectorTask,
+        choose: Choose,
+        frozen: Any,
+        keys: jax.Array,
+        batch: int = 0,
+        watch: Callable[[int], None] = lambda step: None,
+    ) -> Episodes:
+        """A batch of the episodes that `keys` stand for, under `choose(views, key) -> high-level actions`, as numpy.
+
+        `watch` is called after every step with its number.
+        """
+        view, rows, rewards = vector.reset(keys, batch), [], []
+        obs_size = self.task.environment.spec.obs_size
+        for number, key in enumerate(jax.random.split(batch_seed(keys[0], batch)[1], self.length)):
+            before, high_action = view, np.asarray(choose(view, key))
+            for _ in range(self.interface.duration):
+                action = np.asarray(self._act(frozen, view[:, :obs_size], high_action))
+                view, reward = vector.step(action)
+                rewards.append(reward)
+                watch(len(rewards) - 1)
+            total = np.sum(rewards[-self.interface.duration :], axis=0)
+            done = np.full(len(view), number == self.length - 1, np.float32)
+            rows.append((before, high_action, view, total[:, None] / SKILL_STEPS, done))
+        columns = (np.stack(column, axis=1) for column in zip(*rows, strict=True))
+        return Episodes(Transition(*columns), np.stack(rewards, axis=1))  # type: ignore[arg-type]
+
+    def evaluate(self, vector: VectorTask, actor: Actor, frozen: Any, keys: jax.Array) -> np.ndarray:
+        """Rewards [episodes, horizon] with mean high-level actions, one episode for every key."""
+        batches = range(-(-len(keys) // vector.num_envs))
+        found = [self.run(vector, partial(self._mean, actor), frozen, keys, batch).rewards for batch in batches]
+        return np.concatenate(found)[: len(keys)]
+
+    def video(self, vector: VectorTask, actor: Actor, frozen: Any, keys: jax.Array, every: int, size: int) -> np.ndarray:
+        """Frames [T, size, size, 3] of the first test episode, one of `every` so many steps."""
+        frames: list[np.ndarray] = []
+
+        def watch(step: int) -> None:
+            if step % every == 0:
+                frames.append(vector.render(0, size))
+
+        self.run(vector, partial(self._mean, actor), frozen, keys, watch=watch)
+        return np.array(frames)
+
+    def _train_host(self, state: ControllerState, frozen: Any, first: int, last: int) -> tuple[ControllerState, Info]:
+        """`train` of a host task: the loop is Python's, and what it calls is compiled."""
+        assert isinstance(self.task, HostTask)
+        vector, infos, received = HostVectorTask(self.task), [], 0.0
+        for index in range(first // self.num_envs, last // self.num_envs):
+            number = (index + 1) * self.num_envs - 1  # of the last episode, as in `rounds`
+            keys = self._key_of(state, number)[None]
+            episodes = self.run(vector, partial(self._sample, state.sac.actor), frozen, keys)
+            rows = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), episodes.transitions)
+            state, info = self._absorb(state, rows, jnp.int32(number))
+            received += float(episodes.rewards.sum()) / SKILL_STEPS
+            if number >= self.warmup:
+                infos.append(info)
+        mean = jax.tree.map(lambda *values: sum(values) / len(values), *infos) if infos else {}
+        return state, {**mean, "training_return": jnp.asarray(received / max(last - first, 1))}
+
+    @cached_property
+    def _act(self) -> Callable[..., jax.Array]:
+        return jax.jit(jax.vmap(self.interface.act, in_axes=(None, 0, 0)))
+
+    @cached_property
+    def _sample(self) -> Callable[..., jax.Array]:
+        return jax.jit(lambda actor, view, key: actor.sample(view, key)[0])
+
+    @cached_property
+    def _mean(self) -> Callable[..., jax.Array]:
+        return jax.jit(lambda actor, view, key: actor.mode(view))
+
+    @cached_property
+    def _absorb(self) -> Callable[..., tuple[ControllerState, Info]]:
+        return jax.jit(self.absorb, donate_argnums=0)
 
 
-def play(task: Task, policy: Callable[[Any], jax.Array], start: Any, keys: jax.Array) -> jax.Array:
-    """Rewards [episodes, horizon] of a scripted policy, which sees the task's true state and acts in every step."""
-
-    def episode(key: jax.Array) -> jax.Array:
-        k_begin, k_run = jax.random.split(key)
-        steps = jax.random.split(k_run, task.horizon)
-        return jax.lax.scan(lambda s, k: task.step(s, policy(s), k), begin(task, start, k_begin), steps)[1]
-
-    return jax.vmap(episode)(keys)
-
-
-def returns(rewards: jax.Array) -> dict[str, jax.Array]:
-    """Of rewards [.., horizon] both returns [..]: sums over decisions of their mean reward, one of them discounted."""
-    means = rewards.reshape(*rewards.shape[:-1], -1, SKILL_STEPS).mean(axis=-1)
+def returns(rewards: Any) -> dict[str, jax.Array]:
+    """Both returns [..] of rewards [.., horizon]: sums over high-level actions of their mean reward, one discounted."""
+    means = jnp.asarray(rewards).reshape(*rewards.shape[:-1], -1, SKILL_STEPS).mean(axis=-1)
     weights = REPORTED ** jnp.arange(means.shape[-1], dtype=jnp.float32)
     return {"discounted": means @ weights, "undiscounted": means.sum(axis=-1)}

@@ -1,14 +1,21 @@
-"""One task learned over one skill policy, or flat: the objects a DownstreamConfig describes, and the loop over episodes."""
+"""Learn a task over the frozen skills of a run, or without skills, and write the result.
+
+    config.json  metrics.jsonl  curve.png  episode.mp4  result.json
+
+`result.json` is written last, so a folder that has one holds a finished result.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
+import shlex
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +24,66 @@ import jax.numpy as jnp
 import numpy as np
 
 from susd.config import Config, configure
-from susd.downstream.config import KINDS, DownstreamConfig, Result, layout_options
-from susd.downstream.controller import ActionInterface, Controller, ControllerState, Flat, Skills, play, returns
-from susd.downstream.host_controller import HostController
-from susd.envs.base import Environment
+from susd.downstream.config import RETURNS, DownstreamConfig, configure_downstream, folder_of
+from susd.downstream.controller import Controller, ControllerState, returns
+from susd.downstream.interface import ActionInterface, FlatActions, SkillActions
+from susd.downstream.result import Result, draw_result
+from susd.downstream.vector import VectorTask, run_script, vectorize_task
+from susd.envs.vector import is_functional
 from susd.errors import UserError
-from susd.runs.folder import RunFolder, config_hash
+from susd.runs.atomic import write_json
+from susd.runs.folder import RunFolder, config_hash, describe_machine, make_folder
 from susd.runs.progress import Progress
 from susd.sac import Sac
-from susd.tasks import make_task
 from susd.tasks.base import SKILL_STEPS, HostTask, Task
-from susd.tasks.experts import ceiling, expert
-from susd.tasks.multi_particle import FoodPoison
+from susd.tasks.registry import make_task
 from susd.training.agent import load
-from susd.training.build import build_env
 from susd.training.resources import available_memory, use_compilation_cache
-from susd.training.train import NonFiniteError
-from susd.training.trainer import subkey
+from susd.training.session import NonFiniteError
+from susd.training.trainer import build_env, subkey
 from susd.viz.video import save_video
 
-MEMORY = 1_000_000  # transitions that the replay holds at most
-FRAMES, PIXELS, FPS = 250, 360, 20  # of the film of an episode
+MAX_TRANSITIONS = 1_000_000  # capacity of the replay buffer
+FRAMES, PIXELS, FPS = 250, 360, 20  # of the video of an episode
 SLICE = 10  # episodes between two updates of the progress bar
+Rows = list[dict[str, Any]]
+
+
+def downstream(
+    run: str | Path | None,
+    task: str,
+    *,
+    out: str | Path | None = None,
+    force: bool = False,
+    quiet: bool = True,
+    **options: Any,
+) -> Result:
+    """Learn a task over the frozen skills of a run (None with flat=True) and return the content of `result.json`.
+
+    Options are those of `DownstreamConfig`; `out` replaces the folder below the run, `force` an existing result.
+    """
+    return run_downstream(configure_downstream(run, task, **options), out, force, quiet)
+
+
+def run_downstream(
+    config: DownstreamConfig, out: str | Path | None = None, force: bool = False, quiet: bool = True, video: bool = True
+) -> Result:
+    """Train every seed, evaluate, draw, and write all files of the result."""
+    folder = folder_of(config) if out is None else Path(out)
+    if (folder / "result.json").exists() and not force:
+        raise UserError(f"{folder} already holds a finished result; replace it with --force")
+    run = TaskRun.build(config)
+    make_folder(folder)
+    meta = describe_machine(run.identity, shlex.join(sys.argv))
+    with RunFolder(folder, config.to_json(), meta).lock():
+        # Files of a result that is replaced, or of a run that was interrupted:
+        for name in ("result.json", "metrics.jsonl", "curve.png", "episode.mp4"):
+            (folder / name).unlink(missing_ok=True)
+        write_json(folder / "config.json", config.to_json())
+        result = run.train(folder, quiet, video) | {"meta": meta}
+        draw_result(folder / "curve.png", result)
+        write_json(folder / "result.json", result)
+    return result
 
 
 @dataclass(frozen=True)
@@ -48,89 +93,76 @@ class TaskRun:
     config: DownstreamConfig
     controller: Controller
     frozen: Any  # weights of the skill policy; None for a flat one
-    start: Any  # the world in which every episode begins; None where one is drawn for each
+    start: Any  # the environment state in which every episode starts; None where a new one is drawn for each
     tests: jax.Array  # keys of the test episodes, the same for all seeds and methods
-    skills: dict[str, Any] | None  # where the weights come from
+    skills: dict[str, Any] | None  # the source of the weights
     env_options: dict[str, Any]
 
     @classmethod
     def build(cls, config: DownstreamConfig) -> TaskRun:
-        """Load the skills, make the task, and refuse what does not fit into memory."""
+        """Load the skills, make the task, and check that all fits into memory."""
         use_compilation_cache()
-        base, frozen, skills = configure(config.env, config.preset), None, None
+        entry = config.entry
+        base = configure(entry.env, config.preset)
         if config.run:
-            folder = RunFolder.open(Path(config.run))
-            base = Config.from_json(folder.config)
-        env_options = base.env_options | layout_options(config.env, config.layout)
-        # A host environment has a world for each of the episodes that are run together.
+            base = Config.from_json(RunFolder.open(Path(config.run)).config)
+        env_options = base.env_options | entry.layout_options(config.layout)
+        # Host environments step all parallel episodes of a round together.
         env = build_env(dataclasses.replace(base, env_options=env_options, episodes=config.num_envs))
         task = make_task(config.task, env)
-        interface: ActionInterface = Flat(env.spec.action_size)
+        interface: ActionInterface = FlatActions(env.spec.action_size)
+        frozen, skills = None, None
         if not config.flat:
-            agent = load(config.run, config.skill_seed)
-            trainer, frozen = agent.trainer, agent.learner.sac.actor
-            interface = Skills(trainer.learner.method.skills, lambda actor: trainer.policy(actor, sampled=False))
-            skills = {
-                "run": folder.path.resolve().name,
-                "method": base.method,
-                "seed": agent.seed,
-                "epoch": agent.epoch,
-                "config": folder.config,
-                "config_hash": folder.hash,
-            }
-        controller = _hierarchy(config, task, interface)
-        fixed = config.layout != "random"
-        tests = config.eval_episodes if isinstance(task, FoodPoison) or not fixed else 1
+            interface, frozen, skills = _load_skills(config)
+        controller = _controller(config, task, interface)
         _check_memory(config, controller)
+        fixed = config.layout not in entry.layouts.random
+        count = config.eval_episodes if task.random_episodes or not fixed else 1
         return cls(
             config=config,
             controller=controller,
             frozen=frozen,
-            start=env.reset(jax.random.key(0)) if fixed and isinstance(env, Environment) else None,
-            tests=jax.random.split(subkey(jax.random.key(0), "tests"), tests),
+            start=env.reset(jax.random.key(0)) if fixed and is_functional(env) else None,
+            tests=jax.random.split(subkey(jax.random.key(0), "tests"), count),
             skills=skills,
             env_options=env_options,
         )
 
+    @cached_property
+    def vector(self) -> VectorTask:
+        """The test episodes, side by side."""
+        return vectorize_task(self.controller.task, len(self.tests), self.start)
+
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the result: the config, with the run's own config in the place of its path."""
+        """What determines the result: the config, with the config of the skills' run in place of its path."""
         trained = None if self.skills is None else {name: self.skills[name] for name in ("config", "epoch")}
         return self.config.to_json() | {"run": trained, "env_options": self.env_options}
 
     def references(self) -> Result:
-        """The bound and the scores of doing nothing and of a scripted expert, if there is one, on the test episodes."""
+        """The bound, and the mean returns of the scripted expert (if the task has one) and of doing nothing."""
         task = self.controller.task
-        most = jnp.asarray(np.repeat(ceiling(task), SKILL_STEPS), jnp.float32)
-        scores: Result = {"bound": {kind: float(value) for kind, value in returns(most).items()}}
-        if isinstance(self.controller, HostController):
-            idle = returns(self.controller.nothing(self.tests))
-            return scores | {"do_nothing": {kind: float(values.mean()) for kind, values in idle.items()}}
-        script = expert(task)
-
-        def run(share: jax.Array, start: Any, tests: jax.Array) -> dict[str, jax.Array]:
-            return returns(play(task, lambda state: share * script(state), start, tests))
-
-        # All of what the expert does, and nothing of it: one program for both.
-        played = jax.jit(jax.vmap(run, in_axes=(0, None, None)))(jnp.asarray([1.0, 0.0]), self.start, self.tests)
-        for index, name in enumerate(("expert", "do_nothing")):
-            scores[name] = {kind: float(values[index].mean()) for kind, values in played.items()}
+        best = jnp.asarray(np.repeat(task.ceiling, SKILL_STEPS), jnp.float32)
+        scores: Result = {"bound": {kind: float(value) for kind, value in returns(best).items()}}
+        idle = np.zeros((self.vector.num_envs, task.environment.spec.action_size), np.float32)
+        scripts = {"expert": self.vector.expert} if task.expert is not None else {}
+        for name, script in {**scripts, "do_nothing": lambda: idle}.items():
+            scores[name] = _mean_returns(run_script(self.vector, script, self.tests))
         return scores
 
-    def learn(self, place: Path, quiet: bool, film: bool = False) -> Result:
-        """Train every seed, evaluating on the way; one line of metrics per evaluation and seed, and at the end a film."""
-        config = self.config
+    def train(self, folder: Path, quiet: bool, video: bool = False) -> Result:
+        """Train and evaluate every seed: one row of metrics per evaluation and seed, and a video at the end."""
+        config, controller = self.config, self.controller
         if not quiet:
-            print(f"{_describe(self)}\nfolder {place}; compiling ..", file=sys.stderr, flush=True)
+            print(f"{_describe(self)}\nfolder {folder}; compiling ..", file=sys.stderr, flush=True)
         began = time.perf_counter()
-        init, train, evaluate = self.controller.compiled
         seeds = range(config.seed, config.seed + config.seeds)
+        init = jax.jit(controller.init)
         states: list[ControllerState] = [init(jnp.int32(seed)) for seed in seeds]
-        # No episodes: that compiles and does nothing else. The bounds of the loop are arguments.
-        states[0], _ = train(states[0], self.frozen, self.start, jnp.int32(0), jnp.int32(0))
+        states[0], _ = controller.train(states[0], self.frozen, self.start, 0, 0)  # no episodes: this only compiles
         references = self.references()
-        rows = [self._measure(evaluate, states, {}, 0, 0.0)]
-        _append(place / "metrics.jsonl", rows[-1])
+        rows = [self._evaluate(states, {}, 0, 0.0)]
+        _append(folder / "metrics.jsonl", rows[-1])
         compiled = time.perf_counter() - began
 
         done, seconds = 0, 0.0
@@ -139,47 +171,40 @@ class TaskRun:
                 step = max(1, SLICE // config.num_envs) * config.num_envs
                 after = min(done + step, (done // config.eval_every + 1) * config.eval_every, config.episodes)
                 started, infos = time.perf_counter(), {}
-                for index, seed in enumerate(seeds):  # one after another: their matmuls fill the cores already
-                    bounds = jnp.int32(done), jnp.int32(after)
-                    states[index], info = train(states[index], self.frozen, self.start, *bounds)
+                for index, seed in enumerate(seeds):  # one after another: their matmuls use all cores already
+                    states[index], info = controller.train(states[index], self.frozen, self.start, done, after)
                     infos[seed] = {name: float(value) for name, value in info.items()}
                 jax.block_until_ready(states)
                 seconds += time.perf_counter() - started
                 done = after
                 _check_finite(infos, done)
                 if done % config.eval_every == 0 or done == config.episodes:
-                    rows.append(self._measure(evaluate, states, infos, done, seconds))
-                    _append(place / "metrics.jsonl", rows[-1])
+                    rows.append(self._evaluate(states, infos, done, seconds))
+                    _append(folder / "metrics.jsonl", rows[-1])
                 score = sum(row["discounted"] for row in rows[-1]) / len(seeds)
                 progress.update(done, {"episodes/s": len(seeds) * done / seconds, "return": score})
-        if film:
-            self._film(place / "episode.mp4", states[0])
+        if video:
+            self._save_video(folder / "episode.mp4", states[0])
         return self._result(references, rows, seconds, compiled)
 
-    def _film(self, path: Path, state: ControllerState) -> None:
-        """A video of the first seed's first test episode, in at most FRAMES pictures; none where there is no drawing."""
+    def _save_video(self, path: Path, state: ControllerState) -> None:
+        """The first seed in the first test episode, in at most FRAMES frames; none where nothing can be drawn."""
         every = -(-self.controller.task.horizon // FRAMES)
         try:
-            frames = self.controller.film(state.sac, self.frozen, self.start, self.tests[0], every, PIXELS)
+            frames = self.controller.video(self.vector, state.sac.actor, self.frozen, self.tests, every, PIXELS)
             save_video(path, frames, FPS)
         except UserError as error:
             print(f"no video: {error}", file=sys.stderr)
 
-    def _measure(
-        self,
-        evaluate: Any,
-        states: list[ControllerState],
-        infos: Mapping[int, Mapping[str, float]],
-        done: int,
-        seconds: float,
-    ) -> list[dict[str, Any]]:
+    def _evaluate(
+        self, states: list[ControllerState], infos: Mapping[int, Mapping[str, float]], done: int, seconds: float
+    ) -> Rows:
         """The rows of metrics of one evaluation, one for every seed."""
-        rows = []
+        rows: Rows = []
         warmup, num_envs = self.controller.warmup, self.controller.num_envs
         learned = max(0, done - warmup // num_envs * num_envs)
-        for index, state in enumerate(states):
-            seed = self.config.seed + index
-            scores = returns(evaluate(state.sac, self.frozen, self.start, self.tests))
+        for seed, state in enumerate(states, start=self.config.seed):
+            scores = _mean_returns(self.controller.evaluate(self.vector, state.sac.actor, self.frozen, self.tests))
             info = infos.get(seed, {})
             shown = info if learned else {name: info[name] for name in ("training_return",) if name in info}
             rows.append(
@@ -189,22 +214,22 @@ class TaskRun:
                     "env_steps": done * self.controller.task.horizon,
                     "gradient_steps": learned * self.config.gradient_steps,
                     "seconds": round(seconds, 3),
-                    **{kind: float(scores[kind].mean()) for kind in KINDS},
+                    **scores,
                     **shown,
                 }
             )
         return rows
 
-    def _result(self, references: Result, rows: list[list[dict[str, Any]]], seconds: float, compiled: float) -> Result:
-        """What `result.json` holds, but for the meta data."""
-        config = self.config
-        curves = {kind: np.array([[row[kind] for row in at] for at in rows]) for kind in KINDS}  # [evaluations, seeds]
+    def _result(self, references: Result, rows: list[Rows], seconds: float, compiled: float) -> Result:
+        """The content of `result.json`, except the meta data."""
+        config, entry = self.config, self.config.entry
+        curves = {kind: np.array([[row[kind] for row in at] for at in rows]) for kind in RETURNS}  # [evaluations, seeds]
         episodes = [at[0]["episode"] for at in rows]
         late = np.array(episodes) > 0.75 * config.episodes
         last = rows[-1][0]
         return {
-            "task": config.task,
-            "env": config.env,
+            "task": entry.name,
+            "env": entry.env,
             "env_options": self.env_options,
             "layout": config.layout,
             "method": "flat" if self.skills is None else self.skills["method"],
@@ -224,36 +249,44 @@ class TaskRun:
         }
 
 
-def _hierarchy(config: DownstreamConfig, task: Task | HostTask, interface: ActionInterface) -> Controller:
-    """The learner that the options describe; a flat one gets the same time to warm up and to look ahead."""
-    sac = Sac(
-        inputs=task.environment.spec.obs_size + task.extra_size,
-        actions=interface.size,
-        hidden=config.hidden,
-        layers=config.layers,
-        activation=config.actor_activation,
-        precision=config.precision,
-        learning_rate=config.learning_rate,
-        discount=config.discount ** (interface.span / SKILL_STEPS),
-        tau=config.tau,
-        alpha_init=config.alpha_init,
-        adaptive_alpha=True,
-        target_entropy=config.target_entropy,
-    )
-    decisions = task.horizon // SKILL_STEPS  # of 5 steps each, per episode
-    warmup = max(1, min(config.warmup, config.episodes * decisions // 10))
-    length = task.horizon // interface.span
-    kind: Any = HostController if isinstance(task, HostTask) else Controller
-    return kind(
+def _load_skills(config: DownstreamConfig) -> tuple[SkillActions, Any, dict[str, Any]]:
+    """The interface to the skills of a run, their weights, and where these come from."""
+    folder = RunFolder.open(Path(config.run))
+    agent = load(config.run, config.skill_seed)
+    trainer = agent.trainer
+    source = {
+        "run": folder.path.resolve().name,
+        "method": trainer.config.method,
+        "seed": agent.seed,
+        "epoch": agent.epoch,
+        "config": folder.config,
+        "config_hash": folder.hash,
+    }
+    interface = SkillActions(trainer.learner.method.skills, lambda actor: trainer.policy(actor, sampled=False))
+    return interface, agent.actor, source
+
+
+def _controller(config: DownstreamConfig, task: Task | HostTask, interface: ActionInterface) -> Controller:
+    """The controller of a config; a flat one has the same warm-up and the same horizon of its discount in steps."""
+    inputs = task.environment.spec.obs_size + task.extra_size
+    discount = config.discount ** (interface.duration / SKILL_STEPS)
+    actions = task.horizon // SKILL_STEPS  # of K steps each, per episode
+    warmup = max(1, min(config.warmup, config.episodes * actions // 10))
+    length = task.horizon // interface.duration
+    return Controller(
         task=task,
         interface=interface,
-        sac=sac,
+        sac=Sac.from_config(config, inputs, interface.size, adaptive_alpha=True, discount=discount),
         gradient_steps=config.gradient_steps,
         batch_size=config.batch_size,
-        capacity=min(config.episodes, max(1, MEMORY // length // config.num_envs) * config.num_envs),
-        warmup=-(-warmup // decisions) - 1,
+        capacity=min(config.episodes, max(1, MAX_TRANSITIONS // length // config.num_envs) * config.num_envs),
+        warmup=-(-warmup // actions) - 1,
         num_envs=config.num_envs,
     )
+
+
+def _mean_returns(rewards: np.ndarray) -> dict[str, float]:
+    return {kind: float(values.mean()) for kind, values in returns(rewards).items()}
 
 
 def _check_memory(config: DownstreamConfig, controller: Controller) -> None:
@@ -272,11 +305,12 @@ def _check_memory(config: DownstreamConfig, controller: Controller) -> None:
 def _check_finite(infos: Mapping[int, Mapping[str, float]], done: int) -> None:
     for seed, info in infos.items():
         if bad := next((name for name, value in info.items() if not math.isfinite(value)), None):
-            advice = "a lower --learning-rate may help"
-            raise NonFiniteError(f"{bad} of seed {seed} became non-finite by episode {done}; stopped, {advice}")
+            raise NonFiniteError(
+                f"{bad} of seed {seed} became non-finite by episode {done}; stopped, a lower --learning-rate may help"
+            )
 
 
-def _append(path: Path, rows: list[dict[str, Any]]) -> None:
+def _append(path: Path, rows: Rows) -> None:
     try:
         with open(path, "a", encoding="utf-8") as file:
             file.write("".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
@@ -284,18 +318,16 @@ def _append(path: Path, rows: list[dict[str, Any]]) -> None:
         raise UserError(f"cannot write metrics to {path}: {error.strerror}") from error
 
 
-def _describe(trial: TaskRun) -> str:
-    config, controller = trial.config, trial.controller
-    skills = trial.skills
-    who = (
-        f"skills of {skills['run']} ({skills['method']}, seed {skills['seed']}, epoch {skills['epoch']})"
-        if skills
-        else "no skills"
-    )
+def _describe(run: TaskRun) -> str:
+    config, controller, skills = run.config, run.controller, run.skills
+    source = "no skills"
+    if skills:
+        source = f"skills of {skills['run']} ({skills['method']}, seed {skills['seed']}, epoch {skills['epoch']})"
     last = config.seed + config.seeds - 1
     seeds = f"seeds {config.seed} to {last}" if config.seeds > 1 else f"seed {config.seed}"
+    tests = f"{len(run.tests)} test episodes" if len(run.tests) > 1 else "1 test episode"
     return (
-        f"{config.task}, layout {config.layout}, {who}, {seeds}\n"
-        f"{config.episodes} episodes of {controller.decisions} decisions x {controller.interface.span} steps and "
-        f"{config.gradient_steps} gradient steps; {len(trial.tests)} test episodes every {config.eval_every}"
+        f"{config.entry.name}, layout {config.layout}, {source}, {seeds}\n"
+        f"{config.episodes} episodes of {controller.length} high-level actions x {controller.interface.duration} steps, "
+        f"{config.gradient_steps} gradient steps each; {tests} every {config.eval_every}"
     )

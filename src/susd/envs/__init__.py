@@ -3,50 +3,48 @@
 from __future__ import annotations
 
 import inspect
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from susd.envs.registry import BUILT_IN, EnvEntry, env_names, environments
 from susd.errors import UserError
+from susd.plugins import load_object
 
 if TYPE_CHECKING:
     from susd.envs.base import Environment, HostEnvironment
 
-ENVIRONMENTS: dict[str, str] = {  # name -> module:class, imported when it is first made
-    "gunner": "susd.envs.gunner:Gunner",
-    "multi_particle": "susd.envs.multi_particle:MultiParticle",
-    "kitchen": "susd.envs.kitchen:Kitchen",
-    "ant": "susd.envs.mujoco.bodies:Ant",
-    "half_cheetah": "susd.envs.mujoco.bodies:HalfCheetah",
-}
-OWN = "gymnasium:ID, FILE.py:NAME"  # the two forms of names of other environments, see susd.envs.gymnasium.source
+__all__ = ["EnvEntry", "check_name", "choices", "environments", "make"]
+USER_DEFINED = "gymnasium:ID, FILE.py:NAME"  # the two forms of names of user-defined environments
 
 
 def choices() -> str:
-    """What may be named, for help texts and errors."""
-    return f"{', '.join(ENVIRONMENTS)}, {OWN}"
+    """Which names are allowed, for help texts and errors."""
+    return f"{', '.join(env_names())}, {USER_DEFINED}"
 
 
 def check_name(name: str) -> None:
-    """Refuse the name of an environment that cannot be: at once, and without importing anything of it."""
-    if name not in ENVIRONMENTS:
-        from susd.envs.gymnasium.source import check_own
+    """Refuse a name that no environment can have, without importing the environment."""
+    if name not in env_names():
+        from susd.envs.gymnasium import loader
 
-        if not check_own(name):
-            raise UserError(f"unknown environment {name!r}; there are: {choices()}")
+        if not loader.check(name):
+            raise UserError(f"unknown environment {name!r}; choose one of: {choices()}")
 
 
 def make(name: str, num_envs: int | None = None, **options: Any) -> Environment | HostEnvironment:
     """The environment of that name with its options, e.g. `make("gunner", factors=4)` or `make("gymnasium:Reacher-v5")`.
 
-    `num_envs` is how many a host environment steps together; a functional one has no such number and ignores it.
+    `num_envs` is how many environments a host environment steps together; a functional environment ignores it.
     """
     check_name(name)
-    if name not in ENVIRONMENTS:
-        from susd.envs.gymnasium.loader import make_own
+    if name in BUILT_IN:
+        return _make_built_in(name, num_envs, options)
+    from susd.envs.gymnasium import loader
 
-        return make_own(name, num_envs, options)
-    module, _, attribute = ENVIRONMENTS[name].partition(":")
-    constructor = getattr(import_module(module), attribute)
+    return loader.make(name, num_envs, options)
+
+
+def _make_built_in(name: str, num_envs: int | None, options: dict[str, Any]) -> Environment | HostEnvironment:
+    constructor = load_object(BUILT_IN[name].source)
     allowed = list(inspect.signature(constructor).parameters)
     for option in options:
         if option not in allowed:

@@ -1,19 +1,22 @@
-"""What an environment is: a functional one (pure JAX) or a host one (a batch of worlds over numpy)."""
+"""The two kinds of environment: functional (pure JAX) and host (a batch over numpy)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 
 from susd.factors import Factorization
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
 
 @dataclass(frozen=True)
 class Plane:
-    """Two observation indices that form a position, and the box it lives in: what coverage is measured on.
+    """Two observation indices that form a position, and the box in which coverage is measured.
 
     A body that moves along a line has the same index twice. The box is in raw units (see `Scaling`).
     """
@@ -23,11 +26,11 @@ class Plane:
     y: int
     low: float
     high: float
-    open: bool = False  # no walls: cells are counted in the box, and courses are drawn as far as they go
+    open: bool = False  # no walls: coverage counts cells in the box, figures show whole trajectories
 
     @property
     def is_line(self) -> bool:
-        """Whether there is only one direction."""
+        """Whether the position has one dimension."""
         return self.x == self.y
 
 
@@ -39,7 +42,7 @@ class Scaling:
     std: tuple[float, ...]
 
     def normalise(self, raw: Any) -> Any:
-        """From the world's units to the observation's; [.., S] arrays of numpy or JAX."""
+        """From raw units to those of the observation; [.., S] arrays of numpy or JAX."""
         return (raw - np.asarray(self.mean, np.float32)) / np.asarray(self.std, np.float32)
 
     def raw(self, obs: Any) -> Any:
@@ -57,18 +60,18 @@ class EnvSpec:
     horizon: int  # steps of one discovery episode
     factorization: Factorization
     planes: tuple[Plane, ...]  # one per body whose coverage is reported; may be empty
-    landmarks: dict[str, int]  # named observations that are above zero when something is on; may be empty
-    filtered: frozenset[int] = frozenset()  # the observations that the original DUSDi let its discriminators see
+    landmarks: dict[str, int]  # named observations that are above zero while something is on; may be empty
+    filtered: frozenset[int] = frozenset()  # the observations that the original DUSDi gave to its discriminators
     scaling: Scaling | None = None  # where observations are normalised
 
     def raw(self, obs: Any) -> Any:
-        """Observations [.., S] in the world's own units."""
+        """Observations [.., S] in raw units."""
         return obs if self.scaling is None else self.scaling.raw(obs)
 
 
 @runtime_checkable
 class Environment(Protocol):
-    """A functional environment: pure, jit-able and vmap-able. It never ends by itself; episodes last `spec.horizon`."""
+    """A functional environment: pure, jit-able and vmap-able. It never terminates; episodes last `spec.horizon`."""
 
     @property
     def spec(self) -> EnvSpec: ...
@@ -80,25 +83,25 @@ class Environment(Protocol):
     def observe(self, state: Any) -> jax.Array: ...
 
     def render(self, state: Any, size: int = 400) -> np.ndarray:
-        """One state as an RGB picture, uint8 [size, size, 3], without any GL."""
+        """One state as an RGB image, uint8 [size, size, 3]."""
         ...
 
 
 class HostStep(NamedTuple):
-    """What one step of W host worlds gives back."""
+    """The result of one step of W environments."""
 
-    obs: np.ndarray  # [W, S] where each world now is (after an auto-reset: the first observation of the new episode)
-    next_obs: np.ndarray  # [W, S] where the action led, before any reset
-    terminated: np.ndarray  # [W] the world ended by its own rules
-    truncated: np.ndarray  # [W] the world has a time limit of its own and reached it
+    obs: np.ndarray  # [W, S] current observations (after an automatic reset: the first of the new episode)
+    next_obs: np.ndarray  # [W, S] the observations that the actions led to, before any reset
+    terminated: np.ndarray  # [W] the environment reached a terminal state
+    truncated: np.ndarray  # [W] the environment reached a time limit of its own
 
 
 @runtime_checkable
 class HostEnvironment(Protocol):
-    """A batch of worlds stepped outside JAX, in [-1, 1] actions and float32 observations.
+    """A batch of environments stepped outside JAX, with actions in [-1, 1] and float32 observations.
 
-    The time limit is the collector's business: it resets all worlds together after `spec.horizon` steps, or later. A world
-    that ends by its own rules meanwhile starts anew by itself.
+    The collector applies the time limit: it resets the whole batch after `spec.horizon` steps, or later. An environment
+    that terminates earlier resets by itself.
     """
 
     @property
@@ -108,13 +111,13 @@ class HostEnvironment(Protocol):
     def num_envs(self) -> int: ...
 
     def reset(self, seed: int) -> np.ndarray:
-        """Start all worlds anew, as a function of the seed alone; [W, S] observations."""
+        """Reset all environments, as a function of the seed alone; [W, S] observations."""
         ...
 
     def step(self, actions: np.ndarray) -> HostStep: ...
 
-    def render(self, world: int = 0, size: int = 400) -> np.ndarray:
-        """One world as it is now, as an RGB picture, uint8 [size, size, 3]; a UserError where there is none."""
+    def render(self, index: int = 0, size: int = 400) -> np.ndarray:
+        """One environment in its current state as an RGB image, uint8 [size, size, 3]; a UserError if it cannot render."""
         ...
 
 
@@ -124,13 +127,18 @@ MEMBERS = {
 }
 
 
-def close(env: Environment | HostEnvironment) -> None:
-    """End what an environment holds, such as processes of its worlds, where it has a `close`."""
-    if callable(end := getattr(env, "close", None)):
-        end()
+def is_environment(thing: object) -> TypeIs[Environment | HostEnvironment]:
+    """Whether an object has all members of one of the two kinds."""
+    return isinstance(thing, (Environment, HostEnvironment))
 
 
 def missing_members(thing: object) -> str:
-    """What an object would need to be an environment, in words."""
+    """Which members an object lacks to be an environment of either kind."""
     lacks = {kind: [name for name in members if not hasattr(thing, name)] for kind, members in MEMBERS.items()}
     return "for " + ", and for ".join(f"{kind} it lacks {', '.join(names)}" for kind, names in lacks.items())
+
+
+def close(env: Environment | HostEnvironment) -> None:
+    """Free what an environment holds, such as worker processes, if it has a `close`."""
+    if callable(end := getattr(env, "close", None)):
+        end()

@@ -1,4 +1,4 @@
-"""2D-Gunner: an agent walks, a picker fetches ammo, a gun turns; three parts that move independently."""
+"""2D-Gunner: an agent moves, a picker collects ammo, a gun rotates; three parts that move independently."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIDE = 4.99  # the arena is [0, SIDE] on both axes, cut into 5 x 5 unit cells
 REACH = SIDE / 3  # the picker's largest offset from the agent, per axis
 AIM = math.pi / 10  # a target is hit when the view is at most this far from its bearing
 RANGE = np.array([0.3, 0.3, 0.15, 0.15, 0.15, 0.8], np.float32)  # agent dx dy, picker dx dy, grip, view
-LIMIT = 1000  # the original's own time limit
+LIMIT = 1000  # the original's time limit
 STARTS = {"centre": (0.5, 0.5), "0": (0.2, 0.2), "1": (0.8, 0.2), "2": (0.2, 0.8), "3": (0.8, 0.8)}  # times SIDE
 
 # Cells (column, row) that switch on flag k: [4, cells, 2].
@@ -35,18 +35,18 @@ FACTORS = {
 
 
 class GunnerState(NamedTuple):
-    """Where everything is. The picker is stored as an offset, which the arena's edge does not cut."""
+    """The state. The picker is stored as an offset from the agent, which is not clipped at the arena's edge."""
 
     agent: jax.Array  # [2] position
     picker: jax.Array  # [2] offset from the agent
-    grip: jax.Array  # [] in [0, 1]; from 0.5 up the picker takes whatever lies under it
+    grip: jax.Array  # [] in [0, 1]; from 0.5 up the picker takes the ammo under it
     view: jax.Array  # [] radians in [-pi, pi], 0 along +y, positive towards +x; it saturates instead of wrapping
     ammo: jax.Array  # [4] flags of the ammo held
 
 
 @dataclass(frozen=True)
 class Gunner:
-    """The 2D-Gunner world. Nothing in it is random."""
+    """The 2D-Gunner environment. It is deterministic."""
 
     start: str | int = "centre"
     factors: FactorOption = 3
@@ -84,14 +84,14 @@ class Gunner:
         return self.apply(state, jnp.clip(action * RANGE, -RANGE, RANGE))
 
     def apply(self, state: GunnerState, physical: jax.Array) -> GunnerState:
-        """One step with increments in arena units and radians, taken as they are (the original does not clip them)."""
+        """One step with increments in arena units and radians, without clipping (the original does not clip them)."""
         physical = jnp.asarray(physical, jnp.float32)
         agent = jnp.clip(state.agent + physical[0:2], 0.0, SIDE)
         offset = jnp.clip(state.picker + physical[2:4], -REACH, REACH)
         grip = jnp.clip(state.grip + physical[4], 0.0, 1.0)
         view = jnp.clip(state.view + physical[5], -math.pi, math.pi)
         under = _flags(jnp.clip(agent + offset, 0.0, SIDE), AMMO)
-        # An open grip follows the cell under the picker, also to "nothing"; a closed one keeps what it holds.
+        # From a grip of 0.5 up the ammo is that of the cell under the picker, possibly none; below that it is kept.
         return GunnerState(agent, offset, grip, view, jnp.where(grip >= 0.5, under, state.ammo))
 
     def observe(self, state: GunnerState) -> jax.Array:
@@ -101,15 +101,15 @@ class Gunner:
         return jnp.concatenate([*agent, state.ammo, self.picker(state), grip, self.targets(state), view])
 
     def picker(self, state: GunnerState) -> jax.Array:
-        """Absolute position of the picker, cut to the arena."""
+        """Absolute position of the picker, clipped to the arena."""
         return jnp.clip(state.agent + state.picker, 0.0, SIDE)
 
     def zones(self, state: GunnerState) -> jax.Array:
-        """[4] flags: in which zone the agent stands."""
+        """[4] flags: the zone that the agent is in."""
         return _flags(state.agent, ZONES)
 
     def targets(self, state: GunnerState) -> jax.Array:
-        """[4] flags: which corner the gun points at. The view's quadrant alone decides which corner can be hit."""
+        """[4] flags: the corner that the gun points at. The view's quadrant alone decides which corner can be hit."""
         right = state.view > 0.0
         up = jnp.abs(state.view) <= math.pi / 2
         corner = SIDE * jnp.stack([right, up]).astype(jnp.float32)
@@ -118,7 +118,7 @@ class Gunner:
         return jnp.where(hit, jax.nn.one_hot(2 * (1 - right) + up, 4, dtype=jnp.float32), 0.0)
 
     def render(self, state: GunnerState, size: int = 400) -> np.ndarray:
-        """One state as an RGB picture, uint8 [size, size, 3]."""
+        """One state as an RGB image, uint8 [size, size, 3]."""
         from susd.envs.render import draw_gunner
 
         return draw_gunner(np.asarray(_observe(self, state)), size)
@@ -130,4 +130,4 @@ def _flags(point: jax.Array, cells: np.ndarray) -> jax.Array:
     return jnp.any(jnp.all(cell == cells, axis=-1), axis=-1).astype(jnp.float32)
 
 
-_observe = jax.jit(Gunner.observe, static_argnums=0)  # for pictures: one dispatch instead of thirty
+_observe = jax.jit(Gunner.observe, static_argnums=0)  # for rendering: one dispatch instead of thirty

@@ -1,4 +1,4 @@
-"""Multi-Particle: ten independent point masses, each with a station of its own."""
+"""Multi-Particle: ten independent point masses, each with its own station."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from susd.envs.base import EnvSpec, Plane
-from susd.envs.options import FactorOption, factorization, one_of, whole_number
+from susd.envs.options import FactorOption, factorization, non_negative_integer, one_of
 from susd.factors import Factorization
 
 AGENTS = 10
-NEAR = 0.6  # an agent interacts with its station when it is nearer than this
+NEAR = 0.6  # an agent interacts with its station within this distance
 STEP, KEPT, GAIN = 0.1, 0.75, 0.5  # time step; velocity kept per step (damping 0.25); force gain 5 times the time step
 SPEED = GAIN / (1.0 - KEPT)  # the speed per axis that a full action approaches
-LIMIT = 1000  # the original's own time limit
+LIMIT = 1000  # the original's time limit
 
 FACTORS = {
     10: Factorization.from_boundaries(range(0, 71, 7), [f"agent_{i}" for i in range(AGENTS)]),
@@ -40,7 +40,7 @@ class ParticleState(NamedTuple):
 
 @cache
 def fixed_layout(seed: int) -> np.ndarray:
-    """[20, 2] start positions, ten agents then ten stations, as numpy's generator draws them for a seed."""
+    """[20, 2] start positions of ten agents, then ten stations, from numpy's generator with that seed."""
     points = np.random.default_rng(seed).uniform(-1.0, 1.0, (2 * AGENTS, 2))
     points.setflags(write=False)
     return points
@@ -48,7 +48,7 @@ def fixed_layout(seed: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class MultiParticle:
-    """The Multi-Particle world: the same start in every episode, or a new one drawn by the reset key."""
+    """The Multi-Particle environment: the same start in every episode, or one sampled with the reset key."""
 
     layout: str = "fixed"
     layout_seed: int = 0
@@ -57,7 +57,7 @@ class MultiParticle:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layout", one_of("layout", self.layout, ("fixed", "random")))
-        object.__setattr__(self, "layout_seed", whole_number("layout_seed", self.layout_seed))
+        object.__setattr__(self, "layout_seed", non_negative_integer("layout_seed", self.layout_seed))
         object.__setattr__(self, "actions", one_of("actions", self.actions, ("planar", "five")))
         object.__setattr__(self, "factors", factorization(self.factors, 70, FACTORS))
 
@@ -78,7 +78,7 @@ class MultiParticle:
         return np.tile(low, AGENTS), np.tile(high, AGENTS)
 
     def reset(self, key: jax.Array) -> ParticleState:
-        """The start of an episode: everybody at rest. The key matters only for the random layout."""
+        """The start of an episode, at rest. The key matters only for the random layout."""
         if self.layout == "random":
             points = jax.random.uniform(key, (2 * AGENTS, 2), jnp.float32, -1.0, 1.0)
         else:
@@ -89,7 +89,7 @@ class MultiParticle:
         """One step with an action in [-1, 1], clipped; the key is not used."""
         force = jnp.clip(jnp.asarray(action, jnp.float32), -1.0, 1.0).reshape(AGENTS, -1)
         if self.actions == "five":
-            # Slots (unused, +x, -x, +y, -y) live in [0, 1], so a force is half a difference of numbers in [-1, 1].
+            # Slots (unused, +x, -x, +y, -y) are in [0, 1], so a force is half a difference of values in [-1, 1].
             force = 0.5 * (force[:, 1::2] - force[:, 2::2])
         # Explicit Euler: the position moves with the old velocity, which a wall does not change.
         position = jnp.clip(state.position + STEP * state.velocity, -1.0, 1.0)
@@ -101,11 +101,11 @@ class MultiParticle:
         return jnp.concatenate(columns, axis=1).reshape(-1)
 
     def distances(self, state: ParticleState) -> jax.Array:
-        """[10] distance of every agent to its own station."""
+        """[10] distance of every agent to its station."""
         return jnp.sqrt(jnp.sum(jnp.square(state.position - state.station), axis=-1))
 
     def render(self, state: ParticleState, size: int = 400) -> np.ndarray:
-        """One state as an RGB picture, uint8 [size, size, 3]."""
+        """One state as an RGB image, uint8 [size, size, 3]."""
         from susd.envs.render import draw_particles
 
         return draw_particles(np.asarray(state.position), np.asarray(state.velocity), np.asarray(state.station), size)

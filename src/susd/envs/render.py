@@ -1,4 +1,4 @@
-"""Pictures of the two-dimensional worlds, drawn with Pillow at twice the size and reduced (smooth edges, no GL)."""
+"""Images of the two-dimensional environments, drawn with Pillow at twice the size and reduced (smooth edges, no GL)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Point = tuple[float, float]
 Colour = tuple[int, int, int]
 
 FINE = 2  # supersampling
-PAPER: Colour = (250, 249, 246)
+BACKGROUND: Colour = (250, 249, 246)
 INK: Colour = (38, 42, 51)
 GRID: Colour = (226, 224, 218)
 QUARTET: tuple[Colour, ...] = ((214, 82, 72), (44, 123, 182), (236, 162, 44), (60, 150, 96))
@@ -35,14 +35,14 @@ TEN: tuple[Colour, ...] = (
 
 
 def _tint(colour: Colour, strength: float) -> Colour:
-    """The colour mixed with the paper."""
-    r, g, b = (round(strength * c + (1.0 - strength) * p) for c, p in zip(colour, PAPER, strict=True))
+    """The colour mixed with the background."""
+    r, g, b = (round(strength * c + (1.0 - strength) * p) for c, p in zip(colour, BACKGROUND, strict=True))
     return r, g, b
 
 
 @lru_cache(maxsize=8)
 def _scratch(pixels: int, thread: int) -> Image.Image:
-    """A picture to draw on again and again: a fresh one costs more than all the drawing. Each thread has its own."""
+    """A reused image to draw on: a new one costs more than all the drawing. Each thread has its own."""
     return Image.new("RGB", (pixels, pixels))
 
 
@@ -57,19 +57,19 @@ def _glyph(text: str, pixels: int) -> Image.Image:
 
 
 class _Canvas:
-    """World coordinates (y up) on a supersampled picture with a margin."""
+    """Environment coordinates (y up) on a supersampled image with a margin."""
 
-    def __init__(self, size: int, low: float, high: float, ground: Image.Image | None = None) -> None:
+    def __init__(self, size: int, low: float, high: float, background: Image.Image | None = None) -> None:
         self.pixels = size * FINE
         self.margin = 0.06 * self.pixels
         self.low = low
         self.scale = (self.pixels - 2 * self.margin) / (high - low)
-        if ground:
-            self.picture = _scratch(self.pixels, threading.get_ident())
-            self.picture.paste(ground)
+        if background:
+            self.image = _scratch(self.pixels, threading.get_ident())
+            self.image.paste(background)
         else:
-            self.picture = Image.new("RGB", (self.pixels, self.pixels), PAPER)
-        self.draw = ImageDraw.Draw(self.picture)
+            self.image = Image.new("RGB", (self.pixels, self.pixels), BACKGROUND)
+        self.draw = ImageDraw.Draw(self.image)
 
     def at(self, x: float, y: float) -> Point:
         return self.margin + (x - self.low) * self.scale, self.pixels - self.margin - (y - self.low) * self.scale
@@ -99,7 +99,7 @@ class _Canvas:
         self.draw.bitmap((round(x - mask.width / 2), round(y - mask.height / 2)), mask, fill=colour)
 
     def array(self) -> np.ndarray:
-        return np.array(self.picture.reduce(FINE))
+        return np.array(self.image.reduce(FINE))
 
 
 def _star(centre: Point, radius: float) -> list[Point]:
@@ -109,8 +109,8 @@ def _star(centre: Point, radius: float) -> list[Point]:
 
 
 @lru_cache(maxsize=4)
-def _gunner_ground(size: int) -> Image.Image:
-    """The part of the picture that never changes: grid, zones, ammo cells, corners."""
+def _gunner_background(size: int) -> Image.Image:
+    """The constant background: grid, zones, ammo cells, corners."""
     canvas = _Canvas(size, 0.0, SIDE)
     for k, colour in enumerate(QUARTET):
         for column, row in ZONES[k].tolist():
@@ -126,18 +126,18 @@ def _gunner_ground(size: int) -> Image.Image:
         canvas.line((i, 0), (i, SIDE), GRID, 0.0025)
         canvas.line((0, i), (SIDE, i), GRID, 0.0025)
     canvas.box((0, 0), (SIDE, SIDE), None, INK, 0.004)
-    return canvas.picture
+    return canvas.image
 
 
 def draw_gunner(obs: np.ndarray, size: int = 400) -> np.ndarray:
     """2D-Gunner from its grouped observation: uint8 [size, size, 3]."""
-    canvas = _Canvas(size, 0.0, SIDE, _gunner_ground(size))
+    canvas = _Canvas(size, 0.0, SIDE, _gunner_background(size))
     zones, agent, ammo, picker = obs[0:4], tuple(obs[4:6].tolist()), obs[6:10], tuple(obs[10:12].tolist())
     grip, targets, view = float(obs[12]), obs[13:17], float(obs[17])
     for k, corner in enumerate(((SIDE, 0.0), (SIDE, SIDE), (0.0, 0.0), (0.0, SIDE))):
         hit = bool(targets[k])
-        canvas.disc(corner, 0.24, QUARTET[k] if hit else PAPER, QUARTET[k], 0.008)
-        canvas.disc(corner, 0.11, PAPER if hit else QUARTET[k])
+        canvas.disc(corner, 0.24, QUARTET[k] if hit else BACKGROUND, QUARTET[k], 0.008)
+        canvas.disc(corner, 0.11, BACKGROUND if hit else QUARTET[k])
     for k in np.flatnonzero(zones).tolist():
         column, row = ZONES[k][0].tolist()
         canvas.box((column + 0.04, row + 0.04), (column + 0.96, row + 0.96), None, QUARTET[k], 0.012)
@@ -147,7 +147,7 @@ def draw_gunner(obs: np.ndarray, size: int = 400) -> np.ndarray:
         end = (agent[0] + length * math.sin(view + side), agent[1] + length * math.cos(view + side))
         canvas.line(agent, end, aimed if not side else _tint(aimed, 0.5), width)
     canvas.line(agent, picker, _tint(INK, 0.55), 0.006)
-    held = QUARTET[int(np.argmax(ammo))] if ammo.any() else PAPER
+    held = QUARTET[int(np.argmax(ammo))] if ammo.any() else BACKGROUND
     gap = 0.10 + 0.10 * grip  # the jaws open with the grip
     for sign in (-1.0, 1.0):
         x, y = picker[0] + sign * gap, picker[1]
@@ -161,15 +161,15 @@ def draw_gunner(obs: np.ndarray, size: int = 400) -> np.ndarray:
 
 
 @lru_cache(maxsize=4)
-def _particle_ground(size: int) -> Image.Image:
+def _particle_background(size: int) -> Image.Image:
     canvas = _Canvas(size, -1.0, 1.0)
     canvas.box((-1, -1), (1, 1), None, INK, 0.004)
-    return canvas.picture
+    return canvas.image
 
 
 def draw_particles(position: np.ndarray, velocity: np.ndarray, station: np.ndarray, size: int = 400) -> np.ndarray:
-    """Multi-Particle: agents are discs, stations squares of the same colour, with the range of interaction around them."""
-    canvas = _Canvas(size, -1.0, 1.0, _particle_ground(size))
+    """Multi-Particle: agents are discs, stations squares of the same colour, with the range of interaction as circles."""
+    canvas = _Canvas(size, -1.0, 1.0, _particle_background(size))
     near = np.linalg.norm(position - station, axis=-1) < NEAR
     stations, agents, speeds = station.tolist(), position.tolist(), velocity.tolist()
     for i, colour in enumerate(TEN):
@@ -179,10 +179,10 @@ def draw_particles(position: np.ndarray, velocity: np.ndarray, station: np.ndarr
     for i, colour in enumerate(TEN):
         x, y = stations[i]
         canvas.box((x - 0.06, y - 0.06), (x + 0.06, y + 0.06), colour if near[i] else _tint(colour, 0.2), colour, 0.006)
-        canvas.label((x, y), str(i), PAPER if near[i] else colour, 0.1)
+        canvas.label((x, y), str(i), BACKGROUND if near[i] else colour, 0.1)
     for i, colour in enumerate(TEN):
         x, y = agents[i]
         canvas.line((x, y), (x + 0.15 * speeds[i][0], y + 0.15 * speeds[i][1]), INK, 0.006)  # where it is heading
-        canvas.disc((x, y), 0.064, colour, PAPER, 0.004)
-        canvas.label((x, y), str(i), PAPER, 0.1)
+        canvas.disc((x, y), 0.064, colour, BACKGROUND, 0.004)
+        canvas.label((x, y), str(i), BACKGROUND, 0.1)
     return canvas.array()

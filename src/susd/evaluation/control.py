@@ -1,29 +1,40 @@
-"""Control: which part of the skill moves which factor. Vary z^i alone, measure how far every factor's course changes."""
+"""Control: which part of the skill moves which factor. Redraw z^i alone and compare the trajectories of every factor."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from susd.collect import rollout_skills
-from susd.envs.base import Environment, EnvSpec, HostEnvironment
+from susd.envs.base import EnvSpec
+from susd.evaluation.registry import Artifacts, Evaluation, Fact, Result
+from susd.factors import Factorization
+from susd.runs.tables import Row, Table, seed_table
 from susd.skills import SkillSpace
-from susd.types import Policy
+from susd.viz import figures
+
+if TYPE_CHECKING:
+    from susd.training.agent import Agent
 
 PAIRS = 128
+
+Map = Callable[[Callable[[jax.Array], Any], jax.Array], Any]  # as jax.lax.map
 
 
 class Control(NamedTuple):
     """Two [parts, N] matrices: row i redraws z^i alone, column j is the change of factor j; and the spread, [N].
 
-    A change is the distance between the two courses at the same time, as a share of the distance between the courses of
-    two unrelated skills: 0 is no effect, 1 is as much as redrawing the whole skill. In `matrix` the distance is Euclidean,
-    in the factor's own units; in `balanced` every dimension that varies is compared alone and counts the same, so that a
-    flag that is rarely on weighs as much as a position. `spread` is the distance between unrelated skills itself: how far
-    the skills as a whole move each factor. Where the skill has one part it says more than the matrix, whose only row is 1.
+    A change is the distance between the two trajectories at the same time, as a share of the distance between the
+    trajectories of two unrelated skills: 0 is no effect, 1 is as much as redrawing the whole skill. In `matrix` the
+    distance is Euclidean, in the factor's own units; in `balanced` every dimension that varies is compared alone and counts
+    the same, so that a flag that is rarely on weighs as much as a position. `spread` is the distance between unrelated
+    skills itself: how far the skills as a whole move each factor. Where the skill has one part, it says more than the
+    matrix, whose only row is 1.
     """
 
     matrix: jax.Array
@@ -31,41 +42,45 @@ class Control(NamedTuple):
     spread: jax.Array
 
 
-def control_matrix(
-    env: Environment | HostEnvironment, policy: Policy, skills: SkillSpace, key: jax.Array, steps: int, pairs: int = PAIRS
-) -> Control:
-    """Redraw each part of `pairs` random skills and compare the courses, which start from the same reset.
+def loop(function: Callable[[jax.Array], Any], over: jax.Array) -> Any:
+    """`jax.lax.map` for functions that cannot be compiled."""
+    return jax.tree.map(lambda *rows: jnp.stack(rows), *(function(item) for item in over))
 
-    With mean actions every difference comes from the skill.
+
+def control_matrix(
+    factors: Factorization,
+    skills: SkillSpace,
+    rollout: Callable[[jax.Array, jax.Array], Any],
+    key: jax.Array,
+    pairs: int = PAIRS,
+    over_parts: Map = loop,
+) -> Control:
+    """Redraw each part of `pairs` random skills and compare trajectories that start from the same reset.
+
+    `rollout` gives the observations [T, pairs, S] of skills [pairs, Z] and a key; with mean actions every difference comes
+    from the skill. Where it can be compiled, `over_parts` may be `jax.lax.map`.
     """
     k_skills, k_other, k_vary, k_run = jax.random.split(key, 4)
     base = skills.sample(k_skills, pairs)
-    factors = env.spec.factorization
     membership = factors.membership
-
-    def course(z: jax.Array) -> jax.Array:
-        return jnp.asarray(rollout_skills(env, policy, z, steps, k_run).next_obs)  # [T, pairs, S]
 
     def distances(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Mean distance of each factor, [N], and of each dimension, [S]."""
         difference = a - b
         return jnp.sqrt(difference**2 @ membership.T).mean(axis=(0, 1)), jnp.abs(difference).mean(axis=(0, 1))
 
-    reference = course(base)
-    factor_scale, dimension_scale = distances(course(skills.sample(k_other, pairs)), reference)
+    reference = jnp.asarray(rollout(base, k_run))
+    factor_scale, dimension_scale = distances(jnp.asarray(rollout(skills.sample(k_other, pairs), k_run)), reference)
     varies = dimension_scale > 1e-5
 
     def row(part: jax.Array) -> tuple[jax.Array, jax.Array]:
-        changed = course(skills.vary(jax.random.fold_in(k_vary, part), base, part))
+        changed = jnp.asarray(rollout(skills.vary(jax.random.fold_in(k_vary, part), base, part), k_run))
         factor, dimension = distances(changed, reference)
         share = jnp.where(varies, dimension / jnp.maximum(dimension_scale, 1e-5), 0.0)
         balanced = jnp.matmul(membership, share) / jnp.maximum(jnp.matmul(membership, varies), 1.0)
         return factor / jnp.maximum(factor_scale, 1e-5), balanced
 
-    if isinstance(env, HostEnvironment):
-        matrix, balanced = map(jnp.stack, zip(*(row(jnp.asarray(part)) for part in range(skills.parts)), strict=True))
-    else:
-        matrix, balanced = jax.lax.map(row, jnp.arange(skills.parts))
+    matrix, balanced = over_parts(row, jnp.arange(skills.parts))
     return Control(matrix, balanced, factor_scale)
 
 
@@ -75,14 +90,73 @@ def diagonal_ratio(matrix: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
     return matrix[own].mean() / (matrix[~own].mean() + 1e-9)
 
 
-def summarise(spec: EnvSpec, result: Control) -> dict[str, Any]:
+def summarise(factors: Factorization, found: Control) -> Result:
     """The matrices with their names and, where skill parts and factors correspond, diagonal, rest and their ratio."""
-    matrix, balanced = np.asarray(result.matrix, float), np.asarray(result.balanced, float)
-    names = list(spec.factorization.names)
-    summary: dict[str, Any] = {"factors": names, "matrix": matrix.tolist(), "balanced_matrix": balanced.tolist()}
-    summary["spread"] = dict(zip(names, np.asarray(result.spread, float).tolist(), strict=True))
+    matrix, balanced = np.asarray(found.matrix, float), np.asarray(found.balanced, float)
+    names = list(factors.names)
+    summary: Result = {"factors": names, "matrix": matrix.tolist(), "balanced_matrix": balanced.tolist()}
+    summary["spread"] = dict(zip(names, np.asarray(found.spread, float).tolist(), strict=True))
     if len(matrix) == len(names) > 1:
         own = np.eye(len(names), dtype=bool)
         summary |= {"diagonal": float(matrix[own].mean()), "off_diagonal": float(matrix[~own].mean())}
         summary |= {"ratio": float(diagonal_ratio(matrix)), "balanced_ratio": float(diagonal_ratio(balanced))}
     return summary
+
+
+def measure(agent: Agent, seed: int = 0, pairs: int = PAIRS) -> Result:
+    """Which part of the skill moves which factor, with mean actions over one training episode."""
+    env, trainer = agent.trainer.env, agent.trainer
+    policy = trainer.policy(agent.actor, sampled=False)
+
+    def rollout(skills: jax.Array, key: jax.Array) -> np.ndarray:
+        return np.asarray(rollout_skills(env, policy, skills, trainer.horizon, key).next_obs)
+
+    factors, skills = env.spec.factorization, trainer.learner.method.skills
+    return summarise(factors, control_matrix(factors, skills, rollout, jax.random.key(seed), pairs))
+
+
+def part_names(result: Result) -> list[str]:
+    """The names of the rows of the matrix: the factors where parts and factors correspond."""
+    names, parts = list(result["factors"]), len(result["matrix"])
+    return names if parts == len(names) else [f"part {part + 1}" for part in range(parts)]
+
+
+def draw(path: Path, spec: EnvSpec, result: Result, artifacts: Artifacts) -> None:
+    """The matrix as a heat map."""
+    figures.control_matrix(path, part_names(result), result["factors"], np.array(result["matrix"]), result.get("ratio"))
+
+
+def facts(result: Result) -> Iterator[Fact]:
+    """The matrix, cell by cell; its summary where parts and factors correspond; and the spread of every factor."""
+    for part, row in zip(part_names(result), result["matrix"], strict=True):
+        cells = zip(result["factors"], row, strict=True)
+        yield from ((f"{part}>{factor}", 0, "change", value) for factor, value in cells)
+    summary = ("diagonal", "off_diagonal", "ratio", "balanced_ratio")
+    yield from (("", 0, name, result[name]) for name in summary if name in result)
+    yield from ((factor, 0, "spread", value) for factor, value in result["spread"].items())
+
+
+def tables(report: Result) -> list[Table]:
+    """Diagonal, rest and ratio where parts and factors correspond, and the spread of every factor."""
+    results, found = report["results"], []
+    if "ratio" in results[0]:
+        columns = ("own factor (diagonal)", "other factors", "ratio")
+        values = ("diagonal", "off_diagonal", "ratio")
+        rows = [(one["seed"], tuple(f"{one[name]:.2f}" for name in values)) for one in results]
+        found.append(seed_table("Control: change of a factor when one part of the skill is redrawn", columns, rows))
+    spreads: list[tuple[int, Row]] = [(one["seed"], tuple(f"{x:.2f}" for x in one["spread"].values())) for one in results]
+    title = "Spread: distance of a factor between two unrelated skills, in its own units"
+    return [*found, seed_table(title, tuple(results[0]["spread"]), spreads)]
+
+
+EVALUATION = Evaluation(
+    name="control",
+    title="Control",
+    summary="which part of the skill moves which factor",
+    measure=measure,
+    draw=draw,
+    tables=tables,
+    facts=facts,
+    seconds=10.0,
+    section="susd.report.sections.skills:control",
+)

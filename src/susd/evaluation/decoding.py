@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from susd.evaluation import DEFAULT_STEPS
+from susd.envs.base import EnvSpec
+from susd.envs.registry import environments
+from susd.errors import UserError
+from susd.evaluation import coverage
+from susd.evaluation.registry import OF_SEED, Artifacts, Evaluation, Fact, Option, Result
 from susd.factors import Factorization
 from susd.networks import MLP
+from susd.runs.tables import Row, Table, seed_table
 from susd.sac import descend
+from susd.viz import figures
 
-STEPS = DEFAULT_STEPS["decoding"]
+if TYPE_CHECKING:
+    from susd.training.agent import Agent
+
 EPOCHS = 100
 BATCH = 1024
 LEARNING_RATE = 1e-3
-HIDDEN = {"gunner": (10, 12, 14, 16), "multi_particle": tuple(range(30, 70, 5)), "kitchen": tuple(range(20, 100, 10))}
-OTHER_HIDDEN = (16, 32, 64)  # for environments that the paper does not have
+SIZES = (16, 32, 64)  # hidden units, for environments without `decoder_sizes` of their own
+MIN_STEPS = 10 * coverage.PERIOD
 
 
 class Split(NamedTuple):
@@ -30,16 +41,16 @@ class Split(NamedTuple):
 
 
 def split(code: np.ndarray, obs: np.ndarray, seed: int) -> tuple[Split, Split, Split]:
-    """80 % to learn from, 10 % to choose the size of the decoder on, 10 % to report, by worlds: [W, T, ..] arrays.
+    """80 % to train on, 10 % to select the size of the decoder, 10 % to test: [W, T, ..] arrays, split by trajectory.
 
-    Whole courses go to one share, because neighbouring states are almost equal. Codes are standardised by the first share,
+    A trajectory is in one share, because successive states are almost equal. Codes are standardised by the first share,
     since the scale of an embedding is arbitrary.
     """
-    num_envs = np.random.default_rng(seed).permutation(len(code))
-    first, second = int(0.8 * len(num_envs)), int(0.9 * len(num_envs))
-    flat = [x.reshape(-1, x.shape[-1]) for x in (code[num_envs[:first]], obs[num_envs[:first]])]
-    mean, std = flat[0].mean(axis=0), flat[0].std(axis=0)
-    shares = np.split(num_envs, [first, second])
+    order = np.random.default_rng(seed).permutation(len(code))
+    first, second = int(0.8 * len(order)), int(0.9 * len(order))
+    train = code[order[:first]].reshape(-1, code.shape[-1])
+    mean, std = train.mean(axis=0), train.std(axis=0)
+    shares = np.split(order, [first, second])
     return tuple(  # type: ignore[return-value]
         Split(
             jnp.asarray((code[share].reshape(-1, code.shape[-1]) - mean) / np.maximum(std, 1e-6), jnp.float32),
@@ -123,9 +134,93 @@ def decode(
     return {
         "error": float(test[best].mean()),
         "per_factor": dict(zip(factors.names, test[best].tolist(), strict=True)),
-        "error_of_the_mean": float(blind.mean()),  # what a decoder that knows nothing of the state would score
+        "error_of_the_mean": float(blind.mean()),  # of a decoder that always answers with the mean state
         "inputs": int(code.shape[-1]),
         "hidden": sizes[best],
         "validation": {str(size): float(error) for size, error in zip(sizes, validation, strict=True)},
         "states": int(obs.shape[0] * obs.shape[1]),
     }
+
+
+def check_steps(steps: int) -> None:
+    """As for coverage, and enough trajectories to split."""
+    coverage.check_steps(steps)
+    if steps < MIN_STEPS:
+        raise UserError(f"--steps is {steps}; decoding needs at least {MIN_STEPS}, ten trajectories to split")
+
+
+def measure(agent: Agent, seed: int = 0, steps: int = 100_000, epochs: int = EPOCHS) -> Result:
+    """Error of reading every factor from phi(s), and from a random projection of phi(s) to two dimensions as a control.
+
+    DIAYN and DUSDi have no phi; the outputs of their discriminators take its place.
+    """
+    env, trainer = agent.trainer.env, agent.trainer
+    method, policy = trainer.learner.method, trainer.policy(agent.actor)
+    trajectories = coverage.trajectories(env, policy, method.skills, jax.random.key(seed), steps)
+    obs = np.swapaxes(trajectories, 0, 1)
+    flat = trajectories.reshape(-1, trajectories.shape[-1])
+    code = np.asarray(jax.jit(method.encode)(agent.params, flat)).reshape(*trajectories.shape[:2], -1)
+    code, name = np.swapaxes(code, 0, 1), env.spec.name
+    sizes = (environments()[name].decoder_sizes if name in environments() else ()) or SIZES
+    run = partial(decode, obs=obs, factors=env.spec.factorization, sizes=sizes, seed=seed, epochs=epochs)
+    result: Result = {"phi": run(code)}
+    if code.shape[-1] > 2:
+        projection = np.random.default_rng(seed).normal(size=(code.shape[-1], 2)) / code.shape[-1] ** 0.5
+        result["random projection to 2"] = run(code @ projection)
+    return result
+
+
+def draw(path: Path, spec: EnvSpec, result: Result, artifacts: Artifacts) -> None:
+    """Bars of the error of every factor, one colour and hatch per code."""
+    labels = list(result)
+    names = list(result[labels[0]]["per_factor"])
+    with figures.drawing(path, figures.WIDTH, 3.2) as figure:
+        axes = figure.add_subplot()
+        width = 0.8 / len(labels)
+        for index, (label, colour) in enumerate(zip(labels, figures.line_colours(len(labels)), strict=True)):
+            at = np.arange(len(names)) + (index - (len(labels) - 1) / 2) * width
+            errors = [result[label]["per_factor"][name] for name in names]
+            bars = axes.bar(at, errors, width, color=colour, hatch=("", "//", "..")[index % 3], edgecolor="white")
+            bars.set_label(f"{label.replace('phi', 'embedding')}, {result[label]['inputs']} dimensions")
+        axes.set_xticks(range(len(names)), [figures.words(name) for name in names], rotation=0 if len(names) <= 5 else 45)
+        axes.set_ylabel("mean squared error")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend()
+        figure.suptitle("What can be read of every factor (lower is better)")
+
+
+def facts(result: Result) -> Iterator[Fact]:
+    """For each code the errors and the size of the selected decoder; `step` is the number of states."""
+    for code, values in result.items():
+        for name in ("error", "error_of_the_mean", "inputs", "hidden"):
+            yield code, values["states"], name, values[name]
+        for factor, error in values["per_factor"].items():
+            yield f"{code}>{factor}", values["states"], "factor_error", error
+
+
+def tables(report: Result) -> list[Table]:
+    """One row per code, one column per factor."""
+    rows: list[tuple[int, Row]] = []
+    for one in report["results"]:
+        for label, values in one.items():
+            if label not in OF_SEED:
+                errors = (values["error"], values["error_of_the_mean"], *values["per_factor"].values())
+                row = (label, str(values["inputs"]), str(values["hidden"]), *(f"{error:.4f}" for error in errors))
+                rows.append((one["seed"], row))
+    columns = ("read from", "dimensions", "hidden", "error", "of the mean", *report["results"][0]["phi"]["per_factor"])
+    title = "Decoding: mean squared error of every factor, read from the embedding, on unseen trajectories"
+    return [seed_table(title, columns, rows)]
+
+
+EVALUATION = Evaluation(
+    name="decoding",
+    title="Decoding",
+    summary="how much of every factor can be read from the embedding",
+    measure=measure,
+    draw=draw,
+    tables=tables,
+    facts=facts,
+    options=(Option("steps", 100_000, f"states to collect; a multiple of {coverage.PERIOD}", check_steps),),
+    seconds=120.0,
+    section="susd.report.sections.skills:decoding",
+)

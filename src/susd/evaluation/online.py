@@ -1,6 +1,6 @@
-"""The measurements taken during training, for every seed: coverage and control with mean actions, compiled once.
+"""The measurements during training, for every seed: coverage and control with mean actions, compiled once.
 
-A host environment is too slow for that; there the coverage of what was collected last is measured, which costs nothing.
+In a host environment that would be too slow; there the coverage of the last collected steps is measured, at no cost.
 """
 
 from __future__ import annotations
@@ -10,21 +10,23 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from susd.envs.base import Environment, EnvSpec
+from susd.collect import rollout
+from susd.envs.base import EnvSpec
+from susd.envs.vector import is_functional
 from susd.evaluation import control, coverage
 from susd.replay import Replay
 from susd.sac import SacState
 from susd.training.trainer import Trainer, TrainState
 
 Measurements = dict[str, jax.Array]
-Probe = Callable[[TrainState, int], Measurements]
+OnlineEvaluation = Callable[[TrainState, int], Measurements]
 
 
-def build_probe(trainer: Trainer) -> Probe | None:
+def build_online(trainer: Trainer) -> OnlineEvaluation | None:
     """A function (state with an axis of seeds, epoch) -> measurements; None where there is nothing to measure."""
     if not trainer.env.spec.planes:
         return None
-    return _skills(trainer) if isinstance(trainer.env, Environment) else _collected(trainer.env.spec)
+    return _of_skills(trainer) if is_functional(trainer.env) else _of_replay(trainer.env.spec)
 
 
 def _shares(cells: jax.Array, spec: EnvSpec) -> Measurements:
@@ -33,17 +35,23 @@ def _shares(cells: jax.Array, spec: EnvSpec) -> Measurements:
     return {"coverage_worst": share.min(), "coverage_average": share.mean()}
 
 
-def _skills(trainer: Trainer) -> Probe:
+def _of_skills(trainer: Trainer) -> OnlineEvaluation:
     env, skills = trainer.env, trainer.learner.method.skills
-    assert isinstance(env, Environment)
-    factors = len(env.spec.factorization)
+    assert is_functional(env)
+    factors = env.spec.factorization
 
     def measure(sac: SacState, key: jax.Array) -> Measurements:
         policy = trainer.policy(sac.actor, sampled=False)
-        result = _shares(coverage.visited_cells(env.spec, coverage.trajectories(env, policy, skills, key)), env.spec)
-        if skills.parts == factors > 1:
-            measured = control.control_matrix(env, policy, skills, key, trainer.horizon, pairs=32)
-            result["control_ratio"] = jnp.asarray(control.diagonal_ratio(measured.matrix))
+
+        def observations(drawn: jax.Array, key: jax.Array, steps: int) -> jax.Array:
+            return rollout(env, policy, drawn, steps, key)[1].next_obs
+
+        obs = observations(*coverage.sample_skills(skills, key), coverage.PERIOD)
+        result = _shares(coverage.visited_cells(env.spec, obs), env.spec)
+        if skills.parts == len(factors) > 1:
+            episodes = lambda drawn, key: observations(drawn, key, trainer.horizon)  # noqa: E731
+            found = control.control_matrix(factors, skills, episodes, key, 32, over_parts=jax.lax.map)
+            result["control_ratio"] = jnp.asarray(control.diagonal_ratio(found.matrix))
         return result
 
     def all_seeds(sac: SacState, epoch: jax.Array) -> Measurements:
@@ -54,7 +62,7 @@ def _skills(trainer: Trainer) -> Probe:
     return lambda state, epoch: compiled(state.learner.sac, jnp.int32(epoch))
 
 
-def _collected(spec: EnvSpec) -> Probe:
+def _of_replay(spec: EnvSpec) -> OnlineEvaluation:
     """Of the last 20,000 steps in the replay, or of all it has so far."""
 
     def measure(buffer: Replay) -> Measurements:

@@ -1,75 +1,78 @@
-"""`susd zero-shot RUN`: goals in the world that nobody trained for. In every step the skill is the way phi says it lies."""
+"""Zero-shot goals: positions to reach that nothing was trained for. In every step phi gives the direction, the skill."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from susd.config import MAX_SEED, Config
-from susd.envs.mujoco.bodies import Body
+from susd.config import MAX_SEED
+from susd.envs.base import EnvSpec
 from susd.errors import UserError
-from susd.evaluation import NO_EMBEDDING, ZERO_SHOT
+from susd.evaluation.registry import Artifacts, Evaluation, Fact, Option, Result, env_name
 from susd.methods.base import Method
-from susd.methods.registry import METHODS
-from susd.runs.folder import RunFolder, write_json
+from susd.runs.tables import Row, Table, seed_table
 from susd.tasks.goals import RULES, GoalTask, Rules
-from susd.training.agent import Agent, load_all
-from susd.training.build import build_env
-from susd.training.resources import use_compilation_cache
 from susd.viz import figures
 
-SEEDS = 8  # environment seeds, side by side in as many worlds
+if TYPE_CHECKING:
+    from susd.envs.mujoco.bodies import Body
+    from susd.methods.registry import Card
+    from susd.training.agent import Agent
+
+SEEDS = 8  # environment seeds, in as many parallel environments
 STEPS = 20_000  # of every seed
 POINTS = 200  # of a curve
 QUANTILE = 2.364624  # Student's t with SEEDS - 1 degrees of freedom, 97.5 %
+SELECTIONS = {  # how a skill is selected
+    "goal": "skill for the goal",
+    "random_skill": "random skill",
+    "as_released": "goal as released",
+}
 
-Result = dict[str, Any]
-Choose = Callable[..., jax.Array]  # (params, obs, goal, fresh, skill, key) -> skill, all [W, ..] but params and key
+Select = Callable[..., jax.Array]  # (params, obs, goal, new, skill, key) -> skill, all [W, ..] except params and key
 
 
 class Trajectory(NamedTuple):
-    """What W worlds were paid, step by step, and their goals."""
+    """The rewards of W environments, step by step, and their goals."""
 
     rewards: np.ndarray  # [T, W]
     offered: np.ndarray  # [W]
     reached: np.ndarray  # [W]
 
 
-def towards(method: Method, axes: tuple[int, ...]) -> Choose:
-    """z from phi(g) - phi(s), where g is s with the place replaced by the goal, in the units of the observation."""
+def towards(method: Method, axes: tuple[int, ...]) -> Select:
+    """z from phi(g) - phi(s), where g is s with the position replaced by the goal, in the units of the observation."""
     skills = method.skills
 
-    def choose(params: Any, obs: jax.Array, goal: jax.Array, *_: Any) -> jax.Array:
+    def select(params: Any, obs: jax.Array, goal: jax.Array, *_: Any) -> jax.Array:
         there, here = jnp.split(method.encode(params, jnp.concatenate([obs.at[:, jnp.array(axes)].set(goal), obs])), 2)
-        way = there - here
-        if skills.prior == "gaussian":  # which has no length of its own: that of a usual skill
-            way *= skills.size**0.5 / jnp.maximum(jnp.linalg.norm(way, axis=-1, keepdims=True), 1e-8)
-        return skills.project(way)
+        direction = there - here
+        if skills.prior == "gaussian":  # the length of a typical skill, since only the direction is known
+            direction *= skills.size**0.5 / jnp.maximum(jnp.linalg.norm(direction, axis=-1, keepdims=True), 1e-8)
+        return skills.project(direction)
 
-    return choose
+    return select
 
 
-def at_random(method: Method) -> Choose:
-    """The control: a skill from the prior that is blind to the goal, and a new one for every goal."""
+def at_random(method: Method) -> Select:
+    """The control: a skill from the prior, independent of the goal, and a new one for every goal."""
 
-    def choose(
-        params: Any, obs: jax.Array, goal: jax.Array, fresh: jax.Array, skill: jax.Array, key: jax.Array
-    ) -> jax.Array:
-        return jnp.where(fresh[:, None], method.skills.sample(key, obs.shape[0]), skill)
+    def select(params: Any, obs: jax.Array, goal: jax.Array, new: jax.Array, skill: jax.Array, key: jax.Array) -> jax.Array:
+        return jnp.where(new[:, None], method.skills.sample(key, obs.shape[0]), skill)
 
-    return choose
+    return select
 
 
 def play(
-    agent: Agent, env: Body, rules: Rules, choose: Choose, normalised: bool = True, seed: int = 0, steps: int = STEPS
+    agent: Agent, env: Body, rules: Rules, select: Select, normalised: bool = True, seed: int = 0, steps: int = STEPS
 ) -> Trajectory:
-    """Run the goal task with sampled actions; world w has the environment seed `seed + w`. A world restarts alone.
+    """Run the goal task with sampled actions; environment w has the seed `seed + w` and resets on its own.
 
     With `normalised` False the goal is written into the observation in metres.
     """
@@ -79,27 +82,27 @@ def play(
     mean, std = (np.array(x)[axes] if normalised else default for x, default in ((scaling.mean, 0.0), (scaling.std, 1.0)))
 
     @jax.jit
-    def act(actor: Any, params: Any, obs: Any, goal: Any, fresh: Any, skill: Any, step: Any) -> tuple[jax.Array, jax.Array]:
+    def act(actor: Any, params: Any, obs: Any, goal: Any, new: Any, skill: Any, step: Any) -> tuple[jax.Array, jax.Array]:
         k_skill, k_action = jax.random.split(jax.random.fold_in(jax.random.key(seed), step))
-        skill = choose(params, obs, goal, fresh, skill, k_skill)
+        skill = select(params, obs, goal, new, skill, k_skill)
         return policy(actor)(obs, skill, k_action), skill
 
-    random = [np.random.default_rng(seed + world) for world in range(env.num_envs)]
+    random = [np.random.default_rng(seed + index) for index in range(env.num_envs)]
     task = GoalTask(rules, random)
 
     def restart(ids: np.ndarray) -> np.ndarray:
-        obs = env.restart(ids, [int(random[world].integers(MAX_SEED)) for world in ids])
-        task.begin(ids, env.places[ids])
+        obs = env.restart(ids, [int(random[index].integers(MAX_SEED)) for index in ids])
+        task.begin(ids, env.positions[ids])
         return obs
 
     obs, seen = restart(np.arange(env.num_envs)), np.zeros(env.num_envs, int)
     skill: Any = np.zeros((env.num_envs, agent.trainer.learner.method.skills.size), np.float32)
     rewards = np.zeros((steps, env.num_envs))
     for step in range(steps):
-        goal, fresh, seen = np.float32((task.goals - mean) / std), task.offered != seen, task.offered.copy()
-        action, skill = act(agent.learner.sac.actor, agent.learner.params, obs, goal, fresh, skill, np.int32(step))
+        goal, new, seen = np.float32((task.goals - mean) / std), task.offered != seen, task.offered.copy()
+        action, skill = act(agent.actor, agent.params, obs, goal, new, skill, np.int32(step))
         obs = env.step(np.asarray(action)).obs
-        rewards[step], over = task.score(env.places)
+        rewards[step], over = task.score(env.positions)
         if over.any() and step < steps - 1:
             ids = np.flatnonzero(over)
             obs[ids] = restart(ids)
@@ -113,18 +116,18 @@ def interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return mean, mean - half, mean + half
 
 
-def summarise(course: Trajectory) -> Result:
-    """Cumulative rewards at up to POINTS steps, totals and goals; entries of a list are seeds."""
-    steps = len(course.rewards)
+def summarise(found: Trajectory) -> Result:
+    """Cumulative rewards at up to POINTS steps, totals and goals; entries of a list are environment seeds."""
+    steps = len(found.rewards)
     shown = np.unique(np.ceil(np.linspace(0, steps, min(POINTS, steps) + 1)[1:]).astype(int))
-    curves = course.rewards.cumsum(axis=0)[shown - 1].T
+    curves = found.rewards.cumsum(axis=0)[shown - 1].T
     mean, low, high = interval(curves)
     return {
         "mean": float(mean[-1]),
         "interval": [float(low[-1]), float(high[-1])],
         "totals": curves[:, -1].tolist(),
-        "goals_offered": course.offered.tolist(),
-        "goals_reached": course.reached.tolist(),
+        "goals_offered": found.offered.tolist(),
+        "goals_reached": found.reached.tolist(),
         "curves": {
             "steps": shown.tolist(),
             "seeds": curves.tolist(),
@@ -133,56 +136,87 @@ def summarise(course: Trajectory) -> Result:
     }
 
 
-def evaluate_zero_shot(agent: Agent, env: Body, seed: int = 0, steps: int = STEPS) -> Result:
-    """Skills chosen for the goal, beside skills at random and, for Ant, the goal as the released program writes it."""
-    method, rules = agent.trainer.learner.method, RULES[env.name]
-    way = towards(method, env.axes)
-    ways: dict[str, tuple[Choose, bool]] = {"goal": (way, True), "random_skill": (at_random(method), True)}
-    if env.name == "ant":
-        ways["as_released"] = (way, False)
-    return {name: summarise(play(agent, env, rules, *chosen, seed, steps)) for name, chosen in ways.items()}
+def measure(agent: Agent, seed: int = 0, steps: int = STEPS) -> Result:
+    """Skills for the goal, compared with random skills and, for Ant, with the goal as the released code writes it."""
+    from susd.envs.mujoco.bodies import Body
+    from susd.training.trainer import build_env
 
-
-def check(config: Config, seed: int) -> None:
-    """Refuse what has no such goals, or no phi to find the way with."""
-    if config.env not in RULES:
-        raise UserError(f"zero-shot goals are defined in {' and '.join(RULES)}; this run is in {config.env!r}")
-    if METHODS[config.method].code in NO_EMBEDDING:
-        having = ", ".join(card.name for card in METHODS.values() if not card.base and card.name not in NO_EMBEDDING)
-        raise UserError(
-            f"zero-shot goals need an embedding whose differences are directions, which {config.method} has not; "
-            f"methods with one: {having}"
-        )
-    if not 0 <= seed <= MAX_SEED - SEEDS:
-        raise UserError(f"--seed is {seed}; it must be from 0 to {MAX_SEED - SEEDS}")
-
-
-def zero_shot(run: str | Path, seed: int = 0, steps: int = STEPS) -> Result:
-    """Evaluate a run; writes RUN/evaluation/zero-shot.json and RUN/figures/zero-shot.png and returns the JSON."""
-    folder = RunFolder.open(Path(run))
-    config = Config.from_json(folder.config)
-    check(config, seed)
-    use_compilation_cache()
-    env = build_env(dataclasses.replace(config, episodes=SEEDS))
+    env = build_env(dataclasses.replace(agent.trainer.config, episodes=SEEDS))
     assert isinstance(env, Body)
-    results: list[Result] = []
-    for agent in load_all(folder.path):
-        results.append({"seed": agent.seed, "epoch": agent.epoch, **evaluate_zero_shot(agent, env, seed, steps)})
-    rules = RULES[env.name]
-    curves = {name: one["curves"] for name, one in results[0].items() if name not in ("seed", "epoch")}
-    figures.zero_shot(folder.figures / "zero-shot.png", rules.name, curves)
-    report = {
-        "evaluation": ZERO_SHOT,
-        "run": folder.path.name,
-        "evaluation_seed": seed,
-        "task": dataclasses.asdict(rules),
-        "steps": steps,
-        "environment_seeds": [seed + world for world in range(SEEDS)],
-        "results": results,
-        "config": folder.config,
-        "meta": folder.meta,
-    }
-    path = folder.path / "evaluation" / "zero-shot.json"
-    path.parent.mkdir(exist_ok=True)
-    write_json(path, report)
-    return report
+    method, rules = agent.trainer.learner.method, RULES[env.name]
+    direct = towards(method, env.axes)
+    selections: dict[str, tuple[Select, bool]] = {"goal": (direct, True), "random_skill": (at_random(method), True)}
+    if env.name == "ant":
+        selections["as_released"] = (direct, False)
+    return {name: summarise(play(agent, env, rules, *how, seed, steps)) for name, how in selections.items()}
+
+
+def draw(path: Path, spec: EnvSpec, result: Result, artifacts: Artifacts) -> None:
+    """Reward so far over environment steps: every seed and the mean for the goal, the mean for the other selections."""
+    with figures.drawing(path, figures.WIDTH, 3.4) as figure:
+        axes = figure.add_subplot()
+        for order, (name, values) in enumerate(result.items()):
+            colour, style, lines = figures.PALETTE[order], ("-", "--", ":")[order], values["curves"]
+            for seed in lines["seeds"] if name == "goal" else ():
+                axes.plot([0, *lines["steps"]], [0, *seed], color=colour, linewidth=0.6, alpha=0.6)
+            label = f"{SELECTIONS[name]}, {lines['mean'][-1]:.0f}"
+            axes.plot([0, *lines["steps"]], [0, *lines["mean"]], color=colour, linestyle=style, linewidth=2.2, label=label)
+        axes.set(xlabel="environment steps", ylabel="reward so far")
+        axes.margins(x=0.01)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(loc="upper left")
+        axes.set_title(f"Zero-shot goals, {RULES[spec.name].name}: {SEEDS} seeds (thin) and means (thick)")
+
+
+def facts(result: Result) -> Iterator[Fact]:
+    """For each selection the reward so far, mean over environment seeds, at a fifth of the points; the final interval."""
+    for name, values in result.items():
+        points = list(zip(values["curves"]["steps"], values["curves"]["mean"], strict=True))
+        yield from ((name, step, "reward", value) for step, value in points[::-5][::-1])
+        ends = zip(("reward_low", "reward_high"), values["interval"], strict=True)
+        yield from ((name, points[-1][0], end, value) for end, value in ends)
+
+
+def tables(report: Result) -> list[Table]:
+    """One row per selection."""
+    rows: list[tuple[int, Row]] = []
+    for one in report["results"]:
+        for name in (name for name in SELECTIONS if name in one):
+            values = one[name]
+            low, high = values["interval"]
+            offered, reached = sum(values["goals_offered"]), sum(values["goals_reached"])
+            share = f"{reached} of {offered} ({100 * reached / offered:.0f}%)"
+            rows.append((one["seed"], (SELECTIONS[name], f"{values['mean']:.1f}", f"{low:.1f} to {high:.1f}", share)))
+    rules, steps = RULES[report["config"]["env"]], report["options"]["steps"]
+    title = f"Zero-shot goals, {rules.name}: reward of {steps} steps, mean of {SEEDS} environment seeds"
+    return [seed_table(title, ("selection", "reward", "95 % interval", "goals reached"), rows)]
+
+
+def check_steps(steps: int) -> None:
+    """Refuse a number of steps that is not positive."""
+    if steps < 1:
+        raise UserError(f"--steps is {steps}; it must be at least 1")
+
+
+def undefined(env: str | EnvSpec, card: Card) -> str:
+    """It needs goals, and an embedding whose differences are directions for skills."""
+    if (name := env_name(env)) not in RULES:
+        return f"zero-shot goals are defined in {' and '.join(RULES)}, not in {name}"
+    if not card.directions:
+        return f"zero-shot goals need an embedding whose differences are directions for skills, unlike that of {card.name}"
+    return ""
+
+
+EVALUATION = Evaluation(
+    name="zero-shot",
+    title="Zero-shot goals",
+    summary="reach goals that nothing was trained for, with the skill that the embedding points to",
+    measure=measure,
+    draw=draw,
+    tables=tables,
+    facts=facts,
+    options=(Option("steps", STEPS, "environment steps of each environment seed", check_steps),),
+    seconds=180.0,
+    undefined=undefined,
+    section="susd.report.sections.skills:zero_shot",
+)

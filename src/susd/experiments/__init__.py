@@ -1,1 +1,1 @@
-"""Suites of runs, the table of their results, statistics, and the report."""
+"""Suites of runs, the facts that runs leave, and their statistics."""

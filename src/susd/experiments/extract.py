@@ -1,79 +1,181 @@
-"""What the files of a finished job say, as facts: (subject, step, metric, value)."""
+"""The files of a run folder as facts: training metrics, evaluations and downstream tasks.
+
+Suites use the functions `*_values` job by job; `records_of` reads a whole run folder, also one that no suite made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from susd.downstream.config import KINDS
-from susd.evaluation import ZERO_SHOT
-from susd.runs.folder import RunFolder
+from susd.errors import UserError
+from susd.evaluation.registry import OF_SEED, evaluation, value_facts
+from susd.experiments.metrics_store import SECONDS, Fact
+from susd.runs import checkpoint
+from susd.runs.folder import RunFolder, config_hash, read_json
 
-Numbers = Iterator[tuple[str, int, str, float]]
-TRAINING = ("coverage_worst", "coverage_average", "control_ratio", "accuracy")  # what is measured on the way
-OF_SEED = ("seed", "epoch")  # entries of an evaluation that are no results
+Value = tuple[str, int, str, float]  # subject, step, metric, value
+TRAINING = {  # metrics that are measured during training, and what they are
+    "coverage_worst": "cells visited, worst body (%)",
+    "coverage_average": "cells visited, mean of bodies (%)",
+    "control_ratio": "own factor moved / others",
+    "accuracy": "skills recognised (share)",
+}
+FLAT = "flat"  # the label of a policy that acts without skills
+RANDOM = "-random"  # ending of the label of runs that were pretrained on random layouts
 
 
-def of_training(folder: RunFolder) -> Numbers:
-    """The measurements taken during training, by environment steps."""
-    for row in folder.read_metrics():
+@dataclass(frozen=True)
+class Record:
+    """What one job left in a run folder: the columns of its facts, what traces them, and the values."""
+
+    columns: dict[str, Any]  # job, run, label, method, environment, seed, phase
+    config: dict[str, Any]
+    meta: dict[str, Any]
+    values: list[Value]
+
+    @property
+    def hash(self) -> str:
+        """Equal for records of the same config."""
+        return config_hash(self.config)
+
+    @property
+    def facts(self) -> list[Fact]:
+        """The values with their columns."""
+        return list(to_facts(self.columns | {"config_hash": self.hash}, self.meta, self.values))
+
+
+def to_facts(columns: dict[str, Any], meta: dict[str, Any], values: Iterable[Value]) -> Iterator[Fact]:
+    """The values of one job with its columns; versions and commit are in the meta data."""
+    versions = " ".join(f"{name}={number}" for name, number in meta["versions"].items())
+    traced = columns | {"versions": versions, "commit": meta["commit"] or ""}
+    for subject, step, metric, value in values:
+        yield Fact(**traced, subject=subject, step=step, metric=metric, value=round(float(value), 6))
+
+
+def training_values(folder: RunFolder, seed: int) -> Iterator[Value]:
+    """The measurements of one seed during training, by environment steps, and the time that training took."""
+    rows = [row for row in folder.read_metrics() if row.get("seed", seed) == seed]
+    for row in rows:
         if "coverage_worst" in row:
             yield from (("", row["env_steps"], name, row[name]) for name in TRAINING if name in row)
+    if (times := _last_checkpoint(folder)) and rows:
+        yield from (("", rows[-1]["env_steps"], name, times[name]) for name in ("train_seconds", "compile_seconds"))
 
 
-def of_evaluation(report: dict[str, Any]) -> Numbers:
-    """All numbers of one evaluation of the first agent of a run."""
-    result = {name: value for name, value in report["results"][0].items() if name not in OF_SEED}
-    read = {"coverage": _coverage, "control": _control, "decoding": _decoding, "completions": _completions}
-    yield from (read | {ZERO_SHOT: _zero_shot})[report["evaluation"]](result)
+def _last_checkpoint(folder: RunFolder) -> dict[str, Any]:
+    """The meta data of the newest checkpoint; empty if there is none."""
+    found = checkpoint.checkpoints(folder.checkpoints)
+    return dict(checkpoint.inspect(found[0])["meta"]) if found else {}
 
 
-def _coverage(result: dict[str, Any]) -> Numbers:
-    """Shares of the grid, and unique positions; `step` is the length of the measurement."""
-    for policy, first in result.items():
-        for numbers in (first, first["longer"]) if "longer" in first else (first,):
-            cells, step = numbers["cells"], numbers["steps"]
-            for plane in ("worst", "average"):
-                yield policy, step, f"cells_{plane}", cells[plane] / cells["of"]
-                yield policy, step, f"unique_{plane}", numbers["unique"][plane]
+def evaluation_values(report: dict[str, Any], index: int = 0) -> Iterator[Value]:
+    """The values of one evaluation of one seed; an evaluation that cannot be found gives all its numbers."""
+    result = {name: value for name, value in report["results"][index].items() if name not in OF_SEED}
+    try:
+        read = evaluation(report["evaluation"]).facts
+    except UserError:
+        read = value_facts
+    yield from read(result)
 
 
-def _control(result: dict[str, Any]) -> Numbers:
-    """The matrix, cell by cell; its summary where parts and factors correspond; and the spread of every factor."""
-    names = result["factors"]
-    for part, row in enumerate(result["matrix"]):
-        own = names[part] if len(result["matrix"]) == len(names) else f"part {part + 1}"
-        yield from ((f"{own}>{factor}", 0, "change", value) for factor, value in zip(names, row, strict=True))
-    yield from (("", 0, name, result[name]) for name in ("diagonal", "off_diagonal", "ratio") if name in result)
-    yield from ((factor, 0, "spread", value) for factor, value in result["spread"].items())
-
-
-def _decoding(result: dict[str, Any]) -> Numbers:
-    for code, numbers in result.items():
-        for name in ("error", "error_of_the_mean", "inputs", "hidden"):
-            yield code, numbers["states"], name, numbers[name]
-        for factor, error in numbers["per_factor"].items():
-            yield f"{code}>{factor}", numbers["states"], "factor_error", error
-
-
-def _completions(result: dict[str, Any]) -> Numbers:
-    for task, numbers in result.items():
-        yield from ((task, numbers["of"], name, numbers[name]) for name in ("mean", "std"))
-
-
-def _zero_shot(result: dict[str, Any]) -> Numbers:
-    """For each way to choose a skill the reward so far, mean over environment seeds, at a fifth of the curve's points."""
-    for way, numbers in result.items():
-        points = list(zip(numbers["curves"]["steps"], numbers["curves"]["mean"], strict=True))
-        yield from ((way, step, "reward", value) for step, value in points[::-5][::-1])
-
-
-def of_task(result: dict[str, Any]) -> Numbers:
-    """Both curves of a task, by training episodes, and what they are held against."""
-    subject, curve = f"{result['task'].partition('-')[2]}@{result['layout']}", result["curve"]
-    for kind in KINDS:
-        yield from ((subject, e, kind, v) for e, v in zip(curve["episode"], curve[kind][0], strict=True))
-        last = curve["episode"][-1]
-        yield subject, last, f"last_quarter_{kind}", result["last_quarter"][kind][0]
+def task_values(result: dict[str, Any], index: int = 0) -> Iterator[Value]:
+    """Both learning curves of a task, by training episodes, and the returns that they are compared with."""
+    curve, subject = result["curve"], f"{task_name(result)}@{result['layout']}"
+    last = curve["episode"][-1]
+    for kind in (name for name in curve if name != "episode"):
+        yield from ((subject, e, kind, v) for e, v in zip(curve["episode"], curve[kind][index], strict=True))
+        yield subject, last, f"last_quarter_{kind}", result["last_quarter"][kind][index]
         known = [name for name in ("bound", "expert", "do_nothing") if name in result]
         yield from ((subject, last, f"{name}_{kind}", result[name][kind]) for name in known)
+    yield subject, last, "env_steps", result["env_steps"]
+
+
+def task_name(result: dict[str, Any]) -> str:
+    """The name of a task without that of its environment."""
+    return _last_part(result["task"]).removeprefix(f"{result['env']}-")
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder holds a run, or a task that was learned without skills."""
+    return (path / "config.json").is_file() and any((path / name).is_file() for name in ("meta.json", "result.json"))
+
+
+def facts_of_run(path: str | Path, label: str = "") -> list[Fact]:
+    """All facts of a run folder; see `records_of`."""
+    return [fact for record in records_of(path, label) for fact in record.facts]
+
+
+def records_of(path: str | Path, label: str = "") -> list[Record]:
+    """All records of a run folder; the label distinguishes runs of one method, and is its name by default."""
+    path = Path(path)
+    if (path / "result.json").is_file():
+        return list(_of_task(read_json(path / "result.json"), label))
+    folder = RunFolder.open(path)
+    label = label or default_label(folder.config)
+    records = list(_of_training(folder, label))
+    for file in sorted((path / "evaluation").glob("*.json")):
+        records += _of_evaluation(folder, file.stem, read_json(file), label)
+    for file in sorted(path.glob("downstream/*/result.json")):
+        records += _of_task(read_json(file), label)
+    return records
+
+
+def default_label(config: dict[str, Any]) -> str:
+    """The method, with an ending for pretraining on random layouts."""
+    ending = RANDOM if config.get("env_options", {}).get("layout") == "random" else ""
+    return f"{_last_part(config['method'])}{ending}"
+
+
+def _last_part(name: str) -> str:
+    """The name of what FILE.py:NAME or gymnasium:ID stands for."""
+    return name.rpartition(":")[2]
+
+
+def _columns(environment: str, label: str, method: str, seed: int, what: str, phase: str, run_seed: int) -> dict[str, Any]:
+    environment = _last_part(environment)
+    run = f"{environment}/{label}-s{run_seed}"
+    columns = {"job": f"{run}/{what}", "run": run, "label": label, "method": method, "environment": environment}
+    return columns | {"seed": seed, "phase": phase}
+
+
+def _trained(config: dict[str, Any], epoch: int) -> dict[str, Any]:
+    """What identifies a trained policy; a run that was continued has new facts."""
+    return {"config": config, "epoch": epoch}
+
+
+def _of_training(folder: RunFolder, label: str) -> Iterator[Record]:
+    config = folder.config
+    rows = folder.read_metrics()
+    epoch = rows[-1]["epoch"] if rows else 0
+    for seed in range(config["seed"], config["seed"] + config.get("seeds", 1)):
+        if values := list(training_values(folder, seed)):
+            seconds = [value for _, _, metric, value in values if metric == "train_seconds"]
+            values += [("", 0, SECONDS, value) for value in seconds]
+            columns = _columns(config["env"], label, _last_part(config["method"]), seed, "train", "train", seed)
+            yield Record(columns, _trained(config, epoch), folder.meta, values)
+
+
+def _of_evaluation(folder: RunFolder, name: str, report: dict[str, Any], label: str) -> Iterator[Record]:
+    config = folder.config
+    asked = {key: value for key, value in report.items() if key not in ("results", "config", "meta", "run")}
+    for index, result in enumerate(report["results"]):
+        values, seed = list(evaluation_values(report, index)), result["seed"]
+        columns = _columns(config["env"], label, _last_part(config["method"]), seed, name, name, seed)
+        trained = config_hash(_trained(config, result["epoch"]))
+        yield Record(columns, asked | {"trained": trained}, report["meta"], values)
+
+
+def _of_task(result: dict[str, Any], label: str) -> Iterator[Record]:
+    skills = result.get("skills") or {}
+    label = label or (default_label(skills["config"]) if skills else FLAT)
+    subject = f"{task_name(result)}@{result['layout']}"
+    for index, seed in enumerate(result["seeds"]):
+        run_seed = skills.get("seed", seed)
+        what = subject if seed == run_seed else f"{subject}-s{seed}"
+        values = [*task_values(result, index), ("", 0, SECONDS, result["seconds"])]
+        columns = _columns(result["env"], label, _last_part(result["method"]), seed, what, "downstream", run_seed)
+        trained = config_hash(_trained(skills["config"], skills["epoch"])) if skills else ""
+        yield Record(columns, result["config"] | {"run": trained}, result["meta"], values)

@@ -1,6 +1,6 @@
 """One job of a suite, in a process of its own: `python -m susd.experiments.job SUITE JOB --runs DIR --results DIR`.
 
-Does the job, adds its facts to the results, and ends. What is finished already is not done again, whoever did it.
+It does the job, appends its facts to the results, and ends. A finished job is not repeated, whichever process did it.
 """
 
 from __future__ import annotations
@@ -18,103 +18,94 @@ from typing import Any
 
 from susd.config import Config
 from susd.errors import UserError
-from susd.evaluation import ZERO_SHOT
-from susd.experiments import extract as facts
-from susd.experiments import metrics_store as store
+from susd.experiments import extract, metrics_store
+from susd.experiments.extract import Value
+from susd.experiments.metrics_store import CONFIGS, FACTS, SECONDS
 from susd.experiments.suite import Job, load
+from susd.runs.atomic import replace_file
 from susd.runs.folder import RunFolder, describe_machine
 
-FACTS = "facts.jsonl"
-Numbers = list[tuple[str, int, str, float]]
-Meta = dict[str, Any]
+Outcome = tuple[list[Value], dict[str, Any]]  # the values of a job and its meta data
 
 
-def do(job: Job, runs: Path, results: Path) -> None:
+def run_job(job: Job, runs: Path, results: Path) -> None:
     """Do a job unless it is finished."""
-    with _alone(runs / ".jobs" / f"{job.name.replace('/', '~')}.lock"):
-        known = (job.name, job.hash) in store.finished(store.load(results / FACTS))
-        if known and (job.phase != "train" or is_trained(job, runs)):
+    with _exclusive(runs / ".jobs" / f"{job.name.replace('/', '~')}.lock"):
+        recorded = (job.name, job.hash) in metrics_store.finished(metrics_store.load(results / FACTS))
+        if recorded and (job.phase != "train" or is_trained(job, runs)):
             return
         began = time.perf_counter()
-        place = runs / job.run
-        numbers, meta = {"train": _train, "downstream": _task}.get(job.phase, _evaluate)(job, place)
-        if job.pictured:
-            _keep_picture(place, results / "trajectories" / f"{job.environment}-{job.label}.png")
-        common: dict[str, Any] = {
-            "job": job.name,
-            "run": job.run,
-            "label": job.label,
-            "method": job.method,
-            "environment": job.environment,
-            "seed": job.seed,
-            "phase": job.phase,
-            "versions": " ".join(f"{name}={number}" for name, number in meta["versions"].items()),
-            "commit": meta["commit"] or "",
-            "config_hash": job.hash,
-        }
-        numbers.append(("", 0, store.LAST, time.perf_counter() - began))
-        rows = [store.Fact(**common, subject=s, step=n, metric=m, value=round(float(v), 6)) for s, n, m, v in numbers]
-        store.append(results / FACTS, rows)
+        folder = runs / job.run
+        values, meta = {"train": _train, "downstream": _learn_task}.get(job.phase, _evaluate)(job, folder)
+        if job.draws:
+            keep_figure(folder, results / "trajectories" / f"{job.environment}-{job.label}.png")
+        columns = {name: getattr(job, name) for name in ("run", "label", "method", "environment", "seed", "phase")}
+        columns |= {"job": job.name, "config_hash": job.hash}
+        values.append(("", 0, SECONDS, time.perf_counter() - began))
+        metrics_store.append_configs(results / CONFIGS, {job.hash: {"config": job.identity, "meta": meta}})
+        metrics_store.append(results / FACTS, list(extract.to_facts(columns, meta, values)))
 
 
 def is_trained(job: Job, runs: Path) -> bool:
-    """Whether the run that a job needs or makes is there; results may have come without it, from another machine."""
+    """Whether the run that a job needs or produces exists; results may have come without it, from another machine."""
     assert job.trained is not None
     return (runs / job.run / "checkpoints" / f"step-{job.trained.epochs:08d}.ckpt").exists()  # as checkpoint.save names it
 
 
-def _train(job: Job, place: Path) -> tuple[Numbers, Meta]:
+def _train(job: Job, path: Path) -> Outcome:
     from susd.training.train import train
 
     assert job.trained is not None
-    begun = (place / "config.json").exists()
-    if begun:
-        known = Config.from_json(RunFolder.open(place).config)
+    started = (path / "config.json").exists()
+    if started:
+        known = Config.from_json(RunFolder.open(path).config)
         if known != job.trained:
-            mine, other = job.trained.to_json(), known.to_json()
-            name = next(name for name in mine if mine[name] != other[name])
+            wanted, other = job.trained.to_json(), known.to_json()
+            name = next(name for name in {**wanted, **other} if wanted.get(name) != other.get(name))
             raise UserError(
-                f"{place} holds another run: its {name} is {other[name]!r}, not {mine[name]!r}; remove it first"
+                f"{path} holds another run: its {name} is {other.get(name)!r}, not {wanted.get(name)!r}; delete it first"
             )
-    train(None if begun else job.trained, run=place, resume=begun, quiet=True)
-    folder = RunFolder.open(place)
-    return list(facts.of_training(folder)), folder.meta
+    train(None if started else job.trained, run=path, resume=started, quiet=True)
+    folder = RunFolder.open(path)
+    return list(extract.training_values(folder, job.seed)), folder.meta
 
 
-def _keep_picture(place: Path, target: Path) -> None:
-    """Draw the run, and keep the picture of its trajectories beside the results."""
+def keep_figure(run: Path, target: Path) -> None:
+    """Draw the run, and keep the figure of its trajectories with the results."""
+    from susd.evaluation.evaluate import draw_figures
+
+    for path in draw_figures(run):
+        if path.name == "trajectories.png":
+            copy_figure(path, target)
+
+
+def copy_figure(path: Path, target: Path) -> None:
+    """A PNG file with 256 colours, which needs a third of the space."""
     from PIL import Image
 
-    from susd.evaluation.evaluate import pictures
-
-    drawn = [path for path in pictures(place) if path.name == "trajectories.png"]
-    for path in drawn:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_suffix(f".{os.getpid()}.tmp")
-        small = Image.open(path).convert("RGB").quantize(256)  # a third of the size
-        small.save(temporary, format="PNG", optimize=True)
-        os.replace(temporary, target)
+    with replace_file(target) as temporary:
+        Image.open(path).convert("RGB").quantize(256).save(temporary, format="PNG", optimize=True)
 
 
-def _evaluate(job: Job, place: Path) -> tuple[Numbers, Meta]:
+def _evaluate(job: Job, path: Path) -> Outcome:
     from susd.evaluation.evaluate import evaluate
-    from susd.evaluation.zero_shot import zero_shot
 
-    report = zero_shot(place, **job.config) if job.phase == ZERO_SHOT else evaluate(place, job.phase, **job.config)
-    return list(facts.of_evaluation(report)), describe_machine(job.config, "")
+    report = evaluate(path, job.evaluation, **job.config)
+    return list(extract.evaluation_values(report)), describe_machine(job.config, "")
 
 
-def _task(job: Job, place: Path) -> tuple[Numbers, Meta]:
-    from susd.downstream.config import DownstreamConfig, run_downstream
+def _learn_task(job: Job, path: Path) -> Outcome:
+    from susd.downstream.config import DownstreamConfig
+    from susd.downstream.train import run_downstream
 
-    config = DownstreamConfig(**(job.config | ({} if job.trained is None else {"run": str(place)})))
-    result = run_downstream(config, place / "downstream" / job.name.rpartition("/")[2], force=True, film=False)
-    return list(facts.of_task(result)), result["meta"]
+    config = DownstreamConfig(**(job.config | ({} if job.trained is None else {"run": str(path)})))
+    result = run_downstream(config, path / "downstream" / job.name.rpartition("/")[2], force=True, video=False)
+    return list(extract.task_values(result)), result["meta"]
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Wait until no other process does this job; the system lifts the lock of one that dies."""
+def _exclusive(path: Path) -> Iterator[None]:
+    """Wait until no other process does this job; the system releases the lock of a process that dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -140,9 +131,9 @@ def main() -> None:
     parser.add_argument("--results", type=Path, required=True)
     options = parser.parse_args()
     _end_with_parent()
-    jobs = {job.name: job for job in load(options.suite).jobs}
     try:
-        do(jobs[options.job], options.runs, options.results)
+        jobs = {job.name: job for job in load(options.suite).jobs}
+        run_job(jobs[options.job], options.runs, options.results)
     except UserError as error:
         sys.exit(f"susd: error: {error}")
 

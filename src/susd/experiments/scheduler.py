@@ -1,4 +1,4 @@
-"""`susd suite run NAME`: do the jobs of a suite, on this machine or on a Ray cluster; what is finished is skipped."""
+"""`susd suite run NAME`: run the jobs of a suite, on this machine or on a Ray cluster; finished jobs are skipped."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from susd.errors import UserError
-from susd.experiments import metrics_store as store
-from susd.experiments.job import FACTS, is_trained
+from susd.evaluation.registry import evaluation
+from susd.experiments import metrics_store
+from susd.experiments.job import is_trained
+from susd.experiments.metrics_store import FACTS, SECONDS, Fact
 from susd.experiments.suite import Job, Suite
-from susd.runs.folder import make_folder, write_text
+from susd.runs.atomic import write_text
+from susd.runs.folder import make_folder
 from susd.runs.progress import Progress, duration
 
-ATTEMPTS = 2  # a job that dies is tried once more
+ATTEMPTS = 2  # a job that dies is repeated once
 FLOPS = 3e10  # of one core in small matmuls; only for the first forecast, before any job of a kind has finished
-EVALUATION_SECONDS = {"coverage": 40.0, "control": 15.0, "decoding": 60.0, "completions": 15.0, "zero-shot": 80.0}
 START_SECONDS = 10.0  # of a process: imports and compilation
-STOP_SECONDS = 20.0  # that a job has to save itself
+STOP_SECONDS = 20.0  # for a job to save its state
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended; the reason is empty where all went well."""
+    """How a job ended; the reason is empty if it succeeded."""
 
     job: Job
     reason: str
@@ -36,7 +38,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Summary:
-    """What came of a suite."""
+    """The outcome of a suite."""
 
     done: int
     skipped: int
@@ -50,16 +52,16 @@ class Engine(Protocol):
     slots: int  # jobs at the same time
 
     def start(self, job: Job) -> Any:
-        """Begin a job; the handle is for `ended`."""
+        """Start a job; the handle is for `ended`."""
 
     def ended(self, handles: Iterable[Any], seconds: float) -> list[tuple[Any, str]]:
-        """The handles whose jobs have ended, with the reason of a failure or "", after waiting so long at most."""
+        """The handles of jobs that have ended, with the reason of a failure or ""; waits for at most `seconds`."""
 
     def close(self) -> None:
-        """Stop what still runs."""
+        """Stop the jobs that still run."""
 
 
-def begin(job: str, runs: Path, results: Path, one_thread: bool) -> subprocess.Popen[bytes]:
+def start_process(job: str, runs: Path, results: Path, one_thread: bool) -> subprocess.Popen[bytes]:
     """One job in a process of its own, which dies with this one: the other end of its standard input is here."""
     log = _log(job, runs)
     make_folder(log.parent)
@@ -67,10 +69,10 @@ def begin(job: str, runs: Path, results: Path, one_thread: bool) -> subprocess.P
     command += ["--runs", str(runs), "--results", str(results)]
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
     with open(log, "wb") as file:
-        return subprocess.Popen(command, stderr=file, env=_environment(one_thread), **streams)
+        return subprocess.Popen(command, stderr=file, env=_variables(one_thread), **streams)
 
 
-def reason(job: str, runs: Path, code: int) -> str:
+def failure(job: str, runs: Path, code: int) -> str:
     """Why a job failed, or ""."""
     if code == 0:
         return ""
@@ -82,8 +84,8 @@ def _log(job: str, runs: Path) -> Path:
     return runs / ".jobs" / f"{job.replace('/', '~')}.log"
 
 
-def _environment(one_thread: bool) -> dict[str, str]:
-    """Jobs side by side are fastest with one thread each."""
+def _variables(one_thread: bool) -> dict[str, str]:
+    """Environment variables: parallel jobs are fastest with one thread each."""
     env = dict(os.environ)
     if one_thread:
         flags = f"{env.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
@@ -100,20 +102,25 @@ class Local:
 
     def start(self, job: Job) -> str:
         """The handle is the job's name."""
-        self._processes[job.name] = begin(job.name, self._runs, self._results, self.slots > 1)
+        self._processes[job.name] = start_process(job.name, self._runs, self._results, self.slots > 1)
         return job.name
 
     def ended(self, handles: Iterable[str], seconds: float) -> list[tuple[str, str]]:
-        """Those that are done."""
+        """The jobs that have ended."""
         deadline = time.monotonic() + seconds
         while not (done := [name for name in handles if self._processes[name].poll() is not None]):
             if time.monotonic() > deadline:
                 break
             time.sleep(0.05)
-        return [(name, reason(name, self._runs, self._processes.pop(name).returncode)) for name in done]
+        return [(name, failure(name, self._runs, self._code(name))) for name in done]
+
+    def _code(self, name: str) -> int:
+        """The exit code of a process that has ended; its standard input is closed."""
+        with self._processes.pop(name) as process:
+            return process.returncode
 
     def close(self) -> None:
-        """Ask what still runs to stop, which saves a training where it is, and end it if that takes long."""
+        """Ask running jobs to stop, on which training saves a checkpoint, and kill them if that takes too long."""
         for process in self._processes.values():
             process.terminate()
         for process in self._processes.values():
@@ -123,21 +130,21 @@ class Local:
                 process.kill()
 
 
-def forecast(jobs: Sequence[Job], suite: Suite, facts: Sequence[store.Fact]) -> tuple[dict[str, float], int]:
-    """Seconds of every job, and for how many that is measured: on finished jobs of the same kind."""
+def forecast(jobs: Sequence[Job], suite: Suite, facts: Sequence[Fact]) -> tuple[dict[str, float], int]:
+    """The seconds of every job, and how many of these are measured, on finished jobs of the same kind."""
     kinds = {job.name: job.kind for job in suite.declared}
     known: dict[str, list[float]] = {}
     for fact in facts:
-        if fact.metric == store.LAST and fact.job in kinds:
+        if fact.metric == SECONDS and fact.job in kinds:
             known.setdefault(kinds[fact.job], []).append(fact.value)
     seconds = {job.name: statistics.median(known[job.kind]) if job.kind in known else _guess(job) for job in jobs}
     return seconds, sum(job.kind in known for job in jobs)
 
 
 def _guess(job: Job) -> float:
-    """From the multiplications of gradient steps, roughly: three networks, forward and backward."""
-    if job.phase not in ("train", "downstream"):
-        return START_SECONDS + EVALUATION_SECONDS[job.phase]
+    """A rough guess from the multiplications of gradient steps: three networks, forward and backward."""
+    if job.evaluation:
+        return START_SECONDS + evaluation(job.evaluation).seconds
     c = job.config
     steps = c["gradient_steps"] * c["epochs" if job.phase == "train" else "episodes"]
     weights = c["hidden"] * (100 + c["hidden"] * (c["layers"] - 1))
@@ -145,8 +152,8 @@ def _guess(job: Job) -> float:
 
 
 def run(suite: Suite, engine: Engine, runs: Path, results: Path, quiet: bool = False) -> Summary:
-    """All jobs that are not finished, each after the one it needs; the display and the forecast go to standard error."""
-    facts = store.load(results / FACTS)
+    """Run all jobs that are not finished, each after the one it needs; progress and forecast go to standard error."""
+    facts = metrics_store.load(results / FACTS)
     finished = _finished(suite, facts)
     waiting = [job for job in suite.jobs if job.name not in finished]
     needed = {job.needs for job in waiting if job.needs in finished and not is_trained(job, runs)}
@@ -170,7 +177,7 @@ def run(suite: Suite, engine: Engine, runs: Path, results: Path, quiet: bool = F
                     waiting.remove(job)
                     attempts[job.name] = attempts.get(job.name, 0) + 1
                     running[engine.start(job)] = job
-                if not running:  # what is left needs a job that failed
+                if not running:  # the rest needs a job that failed
                     failed += [Outcome(job, f"{job.needs} failed") for job in waiting]
                     break
                 for handle, why in engine.ended(list(running), 1.0):
@@ -179,7 +186,7 @@ def run(suite: Suite, engine: Engine, runs: Path, results: Path, quiet: bool = F
                         finished.add(job.name)
                         done += 1
                     elif attempts[job.name] < ATTEMPTS:
-                        progress.message(f"again, because it failed: {job.name}: {why}")
+                        progress.message(f"failed, starting again: {job.name}: {why}")
                         waiting.insert(0, job)
                     else:
                         progress.message(f"failed: {job.name}: {why}")
@@ -192,15 +199,15 @@ def run(suite: Suite, engine: Engine, runs: Path, results: Path, quiet: bool = F
     return Summary(done, skipped, failed, results)
 
 
-def _finished(suite: Suite, facts: Iterable[store.Fact]) -> set[str]:
-    """The names of the jobs that are finished, with the options that they have in the suite now."""
-    keys = store.finished(facts)
+def _finished(suite: Suite, facts: Iterable[Fact]) -> set[str]:
+    """The names of the jobs that are finished with the options that they have in the suite now."""
+    keys = metrics_store.finished(facts)
     return {job.name for job in suite.jobs if (job.name, job.hash) in keys}
 
 
 def status(suite: Suite, results: Path, workers: int | None) -> dict[str, Any]:
     """The jobs, which of them are finished, and how long the others will take."""
-    facts = store.load(results / FACTS)
+    facts = metrics_store.load(results / FACTS)
     finished = _finished(suite, facts)
     waiting = [job for job in suite.jobs if job.name not in finished]
     times, measured = forecast(waiting, suite, facts)
@@ -216,27 +223,27 @@ def status(suite: Suite, results: Path, workers: int | None) -> dict[str, Any]:
     }
 
 
-def table(status: dict[str, Any]) -> str:
-    """A status for a person: runs in lines, with what is still to do of each."""
+def format_status(status: dict[str, Any]) -> str:
+    """A status as text: one line per run, with its unfinished jobs."""
     left: dict[str, list[str]] = {}
     for job in status["jobs"]:
         run, _, what = job["job"].rpartition("/")
         left.setdefault(run, []).extend([] if job["finished"] else [what])
     width = max(len(run) for run in left)
     rows = [f"  {run:{width}}  {' '.join(jobs) or 'finished'}" for run, jobs in left.items()]
-    head = f"suite {status['suite']}: {status['finished']} of {len(status['jobs'])} jobs are finished; to do:"
-    tail = f"forecast: {duration(status['seconds_left'])} with {status['workers']} at a time"
+    head = f"suite {status['suite']}: {status['finished']} of {len(status['jobs'])} jobs are finished; unfinished:"
+    tail = f"forecast: {duration(status['seconds_left'])} with {status['workers']} jobs in parallel"
     return "\n".join([head, *rows, tail])
 
 
 def _left(
     times: dict[str, float], waiting: Iterable[Job], running: Iterable[Job], finished: set[str], slots: int, passed: float
 ) -> float:
-    """Seconds to go, corrected by how the forecast has fared so far."""
+    """The remaining seconds, corrected by how accurate the forecast has been so far."""
     half = 0.5 * sum(times[job.name] for job in running)  # of what is running, on average
-    over = sum(seconds for name, seconds in times.items() if name in finished)
+    past = sum(seconds for name, seconds in times.items() if name in finished)
     ahead = half + sum(times[job.name] for job in waiting)
-    pace = passed * slots / (over + half) if over > 60 else 1.0
+    pace = passed * slots / (past + half) if past > 60 else 1.0
     return ahead / slots * pace
 
 
@@ -244,16 +251,16 @@ def _announce(
     suite: Suite, waiting: Sequence[Job], skipped: int, times: dict[str, float], measured: int, slots: int
 ) -> None:
     total = sum(times.values())
-    basis = f"{measured} jobs are like finished ones" if measured else "a rough guess until the first jobs have finished"
+    basis = f"measured for {measured} jobs" if measured else "a rough guess until the first jobs have finished"
     lines = [
-        f"suite {suite.name}: {len(suite.jobs)} jobs, {skipped} finished before, {len(waiting)} to do",
-        f"forecast: {duration(total / slots)} with {slots} at a time ({basis})",
+        f"suite {suite.name}: {len(suite.jobs)} jobs, {skipped} already finished, {len(waiting)} to run",
+        f"forecast: {duration(total / slots)} with {slots} jobs in parallel ({basis})",
     ]
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def folders(suite: Suite, runs: Path | None, results: Path | None) -> tuple[Path, Path]:
-    """Where runs and results go: below runs/ and results/ if nothing else is said."""
+    """The folders of runs and results; by default runs/NAME and results/NAME."""
     return (runs or Path("runs") / suite.name).resolve(), (results or Path("results") / suite.name).resolve()
 
 

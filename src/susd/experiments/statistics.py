@@ -17,7 +17,7 @@ Strata = Sequence[np.ndarray]  # one array of scores per stratum, for instance p
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with the interval that a bootstrap puts around it, and how many scores are behind it."""
+    """A value with its bootstrap interval, and the number of scores that it was computed from."""
 
     value: float
     low: float

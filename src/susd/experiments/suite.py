@@ -1,4 +1,4 @@
-"""A suite: a small TOML file that declares runs, evaluations and tasks, and the jobs it stands for. Imports no JAX.
+"""A suite: a TOML file that declares runs, evaluations and downstream tasks, and the jobs that follow from it.
 
     about = "what it is for"
     seeds = [0, 1, 2]
@@ -9,19 +9,20 @@
     [environments.multi_particle]
     tasks = ["seq-easy", "fp-easy"]
     layouts = ["1", "2", "3"]
-    layouts_per_seed = 1                          # seed 0 in layout 1, seed 1 in layout 2, ..; default: all in all
-    first_seed_layouts = ["random"]               # besides, for the first seed alone
+    layouts_per_seed = 1                          # seed 0 in layout 1, seed 1 in layout 2, ..; default: all layouts
+    first_seed_layouts = ["random"]               # in addition, for the first seed only
 
     [environments.workshop]
-    env = "my_env.py:make"                        # what it is, where the name is not that of an environment
+    env = "my_env.py:make"                        # the environment, where the name is not that of one
 
     [methods.susd]
     [methods.metra-same-size]
-    method = "metra"                              # the method, where the name is not one
+    method = "metra"                              # the method, where the name is not that of one
     skill_dim = { gunner = 6, multi_particle = 20 }  # an option may differ between environments
-    [controls.susd-w]                             # like methods, but begun after all of them
+    [controls.susd-w]                             # like methods, but run after all of them
 
-Any key of a method that is not one of KEYS is an option of its runs.
+Any key of a method that is not one of METHOD_KEYS is an option of its runs. Methods, environments, tasks and evaluations
+may be built in, registered by an installed package, or FILE.py:NAME.
 """
 
 from __future__ import annotations
@@ -36,56 +37,63 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from susd import plugins
 from susd.config import MAX_SEED, Config, configure
-from susd.downstream.config import DEFAULT_LAYOUTS, DownstreamConfig, preset_options
+from susd.downstream.config import DownstreamConfig, preset_options
 from susd.envs import check_name
 from susd.errors import UserError
-from susd.evaluation import DEFAULT_STEPS, EVALUATIONS, NO_EMBEDDING, ZERO_SHOT
-from susd.methods.registry import METHODS
+from susd.evaluation.registry import evaluation
+from susd.experiments.extract import FLAT
+from susd.methods.registry import method
 from susd.runs.folder import config_hash
-from susd.tasks import TASKS, full_name
-from susd.tasks.goals import RULES
+from susd.tasks.registry import TaskEntry, task_entry
 
 SHIPPED = Path(__file__).parent / "suites"
-TOP = ("about", "seeds", "train", "evaluations", "downstream", "environments", "methods", "controls")
-KEYS = ("method", "environments", "seeds", "evaluations", "tasks", "layouts", "layouts_per_seed", "flat")
-WORLD = ("env", "tasks", "layouts", "layouts_per_seed", "first_seed_layouts", "train", "downstream", "evaluations")
+TOP_KEYS = ("about", "seeds", "train", "evaluations", "downstream", "environments", "methods", "controls")
+METHOD_KEYS = ("method", "environments", "seeds", "evaluations", "tasks", "layouts", "layouts_per_seed", "flat")
+ENV_KEYS = ("env", "tasks", "layouts", "layouts_per_seed", "first_seed_layouts", "train", "downstream", "evaluations")
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"  # of an environment or a method: it becomes a folder
 
 
 @dataclass(frozen=True)
 class Job:
-    """One command: train a run, evaluate it, or learn a task over it."""
+    """One unit of work: train a run, evaluate it, or learn a task over it."""
 
     name: str  # RUN/train, RUN/coverage, RUN/fp-easy@1
-    run: str  # ENVIRONMENT/LABEL-sSEED: the folder of the run below the suite's
+    run: str  # ENVIRONMENT/LABEL-sSEED: the folder of the run inside that of the suite
     environment: str
     label: str
     seed: int  # of the run; a flat policy has one too
-    phase: str  # train, an evaluation, or downstream
+    phase: str  # train, downstream or the name of an evaluation
     config: dict[str, Any]  # of training or of the task; of an evaluation its options
-    trained: Config | None  # the run that it needs or makes; None for a flat policy
-    pictured: bool = False  # whether the run's trajectories are drawn and kept with the results
+    trained: Config | None  # the run that it needs or produces; None for a flat policy
+    evaluation: str = ""  # the evaluation as it is declared, perhaps FILE.py:NAME
+    draws: bool = False  # whether the trajectories of the run are drawn and kept with the results
 
     @property
     def needs(self) -> str | None:
-        """The job that must be finished before."""
+        """The job that must be finished before this one."""
         return None if self.phase == "train" or self.trained is None else f"{self.run}/train"
 
     @property
     def method(self) -> str:
-        """The method's name, or flat."""
-        return "flat" if self.trained is None else self.trained.method
+        """The name of the method, or flat."""
+        return FLAT if self.trained is None else method(self.trained.method).name
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the result: the config and, for what uses a run, the options that were set for the run."""
+        trained = None if self.trained is None else self.trained.changes()
+        return {"phase": self.phase, "config": self.config, "trained": trained}
 
     @property
     def hash(self) -> str:
-        """Equal for jobs that do the same; the run is known by what was asked of it, not by its folder."""
-        trained = None if self.trained is None else self.trained.changes()
-        return config_hash({"phase": self.phase, "config": self.config, "trained": trained})
+        """Equal for jobs with the same result, whatever the folder."""
+        return config_hash(self.identity)
 
     @property
     def kind(self) -> str:
-        """Jobs of one kind take about the same time: only seed and layout differ."""
+        """Equal for jobs that take about the same time: only seed and layout differ."""
         same = {
             name: value
             for name, value in self.config.items()
@@ -106,7 +114,7 @@ class Suite:
     declared: tuple[Job, ...]  # all of the file, also where `jobs` is a part
 
     def only(self, patterns: Sequence[str]) -> Suite:
-        """The jobs whose names match one of the patterns (`gunner/*`, `*/susd-s0/*`), and what they need."""
+        """The jobs whose names match one of the patterns (`gunner/*`, `*/susd-s0/*`), and the jobs that these need."""
         for pattern in patterns:
             if not any(fnmatchcase(job.name, pattern) for job in self.jobs):
                 raise UserError(
@@ -118,15 +126,15 @@ class Suite:
 
 
 def names() -> list[str]:
-    """The suites that come with the package."""
+    """The suites of the package."""
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
 
 def load(name: str) -> Suite:
-    """A suite by its name, or one's own by the path of its file; everything is checked before any job runs."""
+    """A suite of the package by its name, or your own by the path of its file; all of it is checked before any job runs."""
     path = Path(name) if name.endswith(".toml") else SHIPPED / f"{name}.toml"
     if not path.is_file():
-        raise UserError(f"there is no suite {name!r}; there are {', '.join(names())}, or give the path of a .toml file")
+        raise UserError(f"there is no suite {name!r}; choose one of {', '.join(names())}, or give the path of a .toml file")
     try:
         text = path.read_text(encoding="utf-8")
         declared = tomllib.loads(text)
@@ -142,37 +150,58 @@ def load(name: str) -> Suite:
 
 
 def _jobs(declared: dict[str, Any]) -> list[Job]:
-    """All jobs: methods, then what only first seeds are tested on, then controls; and in each of them seed by seed.
+    """All jobs: methods, then the layouts of first seeds, then controls; and in each of them seed by seed.
 
-    So a suite that is stopped half-way has whole seeds of all methods.
+    So a suite that is stopped half-way has complete seeds of all methods.
     """
-    _known("the file", declared, TOP)
-    worlds = _table(declared, "environments")
-    for name, world in worlds.items():
-        _known(f"environments.{name}", world, WORLD)
-        check_name(str(world.get("env", name)))
+    _check_keys("the file", declared, TOP_KEYS)
+    environments = _section(declared, "environments")
+    for name, settings in environments.items():
+        _check_keys(f"environments.{name}", settings, ENV_KEYS)
+        check_name(str(settings.get("env", name)))
         if not re.fullmatch(NAME, name):
-            raise UserError(f"environment {name!r}: a name has letters, digits and . _ + - only; say what it is with `env`")
+            raise UserError(
+                f"environment {name!r}: a name has only letters, digits and . _ + -; declare the environment with `env`"
+            )
     stages: list[list[Job]] = [[], [], []]
-    for stage, table in ((0, "methods"), (2, "controls")):
-        entries = _table(declared, table)
-        for label in entries:
-            _known(f"{table}.{label}", entries[label])
-        for index in range(max((len(_seeds(declared, entry)) for entry in entries.values()), default=0)):
-            for env, world in worlds.items():
-                for label, entry in entries.items():
-                    if env in _among(entry, "environments", worlds) and index < len(_seeds(declared, entry)):
-                        try:
-                            jobs = list(_Run(declared, env, world, label, entry, index).jobs())
-                        except UserError as error:
-                            raise UserError(f"{table}.{label}: {error}") from None
-                        for job in jobs:
-                            later = stage == 0 and job.config.get("layout") in _list(world, "first_seed_layouts")
-                            stages[1 if later else stage].append(job)
+    for stage, kind in ((0, "methods"), (2, "controls")):
+        for run in _runs(declared, kind, environments):
+            try:
+                jobs = list(run.jobs())
+            except UserError as error:
+                raise UserError(f"{kind}.{run.label}: {error}") from None
+            for job in jobs:
+                later = stage == 0 and job.config.get("layout") in _list(run.settings, "first_seed_layouts")
+                stages[1 if later else stage].append(job)
     found = [job for jobs in stages for job in jobs]
-    if twice := [name for name, count in Counter(job.name for job in found).items() if count > 1]:
-        raise UserError(f"job {twice[0]!r} is declared twice")
+    if repeated := [name for name, count in Counter(job.name for job in found).items() if count > 1]:
+        raise UserError(f"job {repeated[0]!r} is declared twice")
+    _check_evaluations(declared, environments, found)
     return found
+
+
+def _runs(declared: dict[str, Any], kind: str, environments: dict[str, Any]) -> Iterator[_Run]:
+    """The runs of `methods` or `controls`, the first seeds of all before the second ones."""
+    entries = _section(declared, kind)
+    for label in entries:
+        _check_keys(f"{kind}.{label}", entries[label])
+    for index in range(max((len(_seeds(declared, entry)) for entry in entries.values()), default=0)):
+        for env, settings in environments.items():
+            for label, entry in entries.items():
+                if env in _subset(entry, "environments", environments) and index < len(_seeds(declared, entry)):
+                    yield _Run(declared, env, settings, label, entry, index)
+
+
+def _check_evaluations(declared: dict[str, Any], environments: dict[str, Any], jobs: Sequence[Job]) -> None:
+    """Refuse an evaluation that is undefined in every run of an environment that asks for it."""
+    for where, source in [("", declared), *((f" in {name}", settings) for name, settings in environments.items())]:
+        for name in _section(source, "evaluations"):
+            trained = [job for job in jobs if job.phase == "train" and (not where or where == f" in {job.environment}")]
+            if trained and not any(job.evaluation == name for job in jobs):
+                runs = [job.trained for job in trained if job.trained is not None]
+                reasons = [evaluation(name).undefined(run.env, method(run.method)) for run in runs]
+                if all(reasons):
+                    raise UserError(f"evaluation {name!r}{where} is undefined: {reasons[0]}")
 
 
 @dataclass(frozen=True)
@@ -181,42 +210,41 @@ class _Run:
 
     suite: dict[str, Any]
     env: str
-    world: dict[str, Any]
+    settings: dict[str, Any]  # of the environment
     label: str
-    entry: dict[str, Any]
+    entry: dict[str, Any]  # of the method
     index: int  # of the seed
 
     def jobs(self) -> Iterator[Job]:
         """Training, evaluations and tasks."""
         if not re.fullmatch(NAME, self.label):
-            raise UserError("a name has letters, digits and . _ + - only")
-        options = {name: _for_env(value, self.env, name) for name, value in self.entry.items() if name not in KEYS}
+            raise UserError("a name has only letters, digits and . _ + -")
+        options = {name: _for_env(value, self.env, name) for name, value in self.entry.items() if name not in METHOD_KEYS}
         trained = None
         if not _flag(self.entry, "flat"):
-            method = self.entry.get("method", self.label)
-            if method not in METHODS:
-                raise UserError(f"method {method!r} is unknown; there are {', '.join(METHODS)}")
-            options = self._options("train") | options | {"method": method, "seed": self.seed}
+            name = str(self.entry.get("method", self.label))
+            method(name)  # refuses an unknown one
+            options = self._options("train") | options | {"method": name, "seed": self.seed}
             trained = configure(self.source, **options)
             train = self._job("train", "train", trained.to_json(), trained)
-            yield dataclasses.replace(train, pictured=self.index == 0)
+            yield dataclasses.replace(train, draws=self.index == 0)
             yield from self._evaluations(trained)
         elif options:
-            raise UserError(f"it is flat and trains no run, so it has no {min(options)!r}")
+            raise UserError(f"it is flat and trains no run, so it has no option {min(options)!r}")
         yield from self._tasks(trained)
 
     @property
     def source(self) -> str:
-        """The environment that is meant by its name in the file."""
-        return str(self.world.get("env", self.env))
+        """The environment that the name in the file stands for."""
+        return str(self.settings.get("env", self.env))
 
     @property
     def seed(self) -> int:
         return _seeds(self.suite, self.entry)[self.index]
 
     def _options(self, name: str) -> dict[str, Any]:
-        """What is said for all, overruled by what is said for the environment."""
-        return _table(self.suite, name) | _table(self.world, name)
+        """The options of the whole file, overridden by those of the environment."""
+        return _section(self.suite, name) | _section(self.settings, name)
 
     def _job(self, what: str, phase: str, config: dict[str, Any], trained: Config | None) -> Job:
         run = f"{self.env}/{self.label}-s{self.seed}"
@@ -224,50 +252,48 @@ class _Run:
 
     def _evaluations(self, trained: Config) -> Iterator[Job]:
         wanted = self._options("evaluations")
-        for what in _among(self.entry, "evaluations", wanted):
-            if what not in (*EVALUATIONS, ZERO_SHOT):
-                raise UserError(f"evaluation {what!r} is unknown; there are {', '.join((*EVALUATIONS, ZERO_SHOT))}")
-            _known(f"evaluations.{what}", wanted[what], ("steps",) if what in (*DEFAULT_STEPS, ZERO_SHOT) else ())
-            if what == ZERO_SHOT and self.source not in RULES:
-                raise UserError(f"zero-shot goals are defined in {' and '.join(RULES)}, not in {self.source}")
-            if what == ZERO_SHOT and METHODS[trained.method].code in NO_EMBEDDING:
-                continue  # it has no phi to find the way with, and is run for the other evaluations
-            yield self._job(what, what, dict(wanted[what]), trained)
+        for declared in _subset(self.entry, "evaluations", wanted):
+            _check_keys(f"evaluations.{declared}", wanted[declared])
+            found = evaluation(declared)
+            found.check_options(wanted[declared])
+            if not found.undefined(self.source, method(trained.method)):
+                job = self._job(found.name, found.name, dict(wanted[declared]), trained)
+                yield dataclasses.replace(job, evaluation=declared)
 
     def _tasks(self, trained: Config | None) -> Iterator[Job]:
         options = self._options("downstream")
-        _known("downstream", options, tuple(spec.name for spec in dataclasses.fields(DownstreamConfig)))
-        options = preset_options(options.get("preset", "quick"), self.source) | options
-        options |= {"seed": self.seed, "flat": trained is None, "skill_seed": 0 if trained is None else self.seed}
-        layouts = self._layouts()
-        for task in _list(self.entry, "tasks") if "tasks" in self.entry else _list(self.world, "tasks"):
-            full = full_name(str(task))
-            if TASKS[full].env != self.source:
-                raise UserError(f"task {task!r} is one of {TASKS[full].env}, not of {self.source}")
-            for layout in layouts:
-                config = DownstreamConfig(**(options | {"task": full, "layout": layout})).to_json()
-                yield self._job(f"{full.partition('-')[2]}@{layout}", "downstream", config, trained)
+        _check_keys("downstream", options, tuple(spec.name for spec in dataclasses.fields(DownstreamConfig)))
+        for name in _list(self.entry, "tasks") if "tasks" in self.entry else _list(self.settings, "tasks"):
+            task = task_entry(str(name))
+            if task.env != self.source and not plugins.is_file(task.env):
+                raise UserError(f"task {name!r} is one of {task.env}, not of {self.source}")
+            full = str(name) if plugins.is_file(str(name)) else task.name
+            values = preset_options(options.get("preset", "quick"), task) | options
+            values |= {"seed": self.seed, "flat": trained is None, "skill_seed": 0 if trained is None else self.seed}
+            for layout in self._layouts(task):
+                config = DownstreamConfig(**(values | {"task": full, "layout": layout})).to_json()
+                yield self._job(f"{task.short}@{layout}", "downstream", config, trained)
 
-    def _layouts(self) -> list[str]:
-        """Those that this seed is tested in."""
-        declared = _list(self.entry, "layouts") or _list(self.world, "layouts") or [DEFAULT_LAYOUTS.get(self.source, "")]
+    def _layouts(self, task: TaskEntry) -> list[str]:
+        """The layouts that this seed is tested in."""
+        declared = _list(self.entry, "layouts") or _list(self.settings, "layouts") or [task.layouts.default]
         layouts = [str(layout) for layout in declared]
-        count = self.entry.get("layouts_per_seed", self.world.get("layouts_per_seed", len(layouts)))
+        count = self.entry.get("layouts_per_seed", self.settings.get("layouts_per_seed", len(layouts)))
         if not isinstance(count, int) or not 1 <= count <= len(layouts):
             raise UserError(f"layouts_per_seed is {count!r}; it must be from 1 to {len(layouts)}, the number of layouts")
         mine = [layouts[(self.index * count + i) % len(layouts)] for i in range(count)]
-        first = [] if self.index or "layouts" in self.entry else map(str, _list(self.world, "first_seed_layouts"))
+        first = [] if self.index or "layouts" in self.entry else map(str, _list(self.settings, "first_seed_layouts"))
         return [*mine, *(layout for layout in first if layout not in mine)]
 
 
-def _known(where: str, table: Any, allowed: tuple[str, ...] | None = None) -> None:
-    if not isinstance(table, dict):
-        raise UserError(f"{where} is {table!r}; it must be a table")
-    if allowed is not None and (unknown := [name for name in table if name not in allowed]):
-        raise UserError(f"{where} has the unknown key {unknown[0]!r}; it may have {', '.join(allowed) or 'none'}")
+def _check_keys(where: str, section: Any, allowed: tuple[str, ...] | None = None) -> None:
+    if not isinstance(section, dict):
+        raise UserError(f"{where} is {section!r}; it must be a table")
+    if allowed is not None and (unknown := [name for name in section if name not in allowed]):
+        raise UserError(f"{where} has the unknown key {unknown[0]!r}; allowed are {', '.join(allowed)}")
 
 
-def _table(where: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _section(where: Mapping[str, Any], name: str) -> dict[str, Any]:
     value = where.get(name, {})
     if not isinstance(value, dict):
         raise UserError(f"{name} is {value!r}; it must be a table")
@@ -281,11 +307,11 @@ def _list(where: Mapping[str, Any], name: str) -> list[Any]:
     return value
 
 
-def _among(entry: dict[str, Any], name: str, all_of_them: Mapping[str, Any]) -> list[str]:
+def _subset(entry: dict[str, Any], name: str, declared: Mapping[str, Any]) -> list[str]:
     """What a method asks for, or all that is declared."""
-    wanted = _list(entry, name) if name in entry else list(all_of_them)
-    if unknown := [x for x in wanted if x not in all_of_them]:
-        raise UserError(f"{name} has {unknown[0]!r}, which is not declared; there are {', '.join(all_of_them) or 'none'}")
+    wanted = _list(entry, name) if name in entry else list(declared)
+    if unknown := [x for x in wanted if x not in declared]:
+        raise UserError(f"{name} has {unknown[0]!r}, which is not declared; declared are {', '.join(declared) or 'none'}")
     return wanted
 
 
@@ -293,7 +319,7 @@ def _seeds(declared: dict[str, Any], entry: dict[str, Any]) -> list[int]:
     seeds = entry.get("seeds", declared.get("seeds", [0]))
     valid = isinstance(seeds, list) and all(type(seed) is int and 0 <= seed <= MAX_SEED for seed in seeds)
     if not valid or not seeds or len(set(seeds)) != len(seeds):
-        raise UserError(f"seeds is {seeds!r}; it must be a list of different whole numbers from 0 to {MAX_SEED}")
+        raise UserError(f"seeds is {seeds!r}; it must be a list of different integers from 0 to {MAX_SEED}")
     return seeds
 
 
@@ -308,6 +334,6 @@ def _for_env(value: Any, env: str, name: str) -> Any:
     """The value of an option for an environment; a table of environments has one for each."""
     if isinstance(value, dict) and name != "env_options":
         if env not in value:
-            raise UserError(f"{name} has no value for {env}; it has some for {', '.join(value) or 'none'}")
+            raise UserError(f"{name} has no value for {env}; it has values for {', '.join(value) or 'none'}")
         return value[env]
     return value

@@ -1,1 +1,1 @@
-"""What makes one method differ from another, one file each."""
+"""One file per skill-discovery method: its loss, its reward and its card."""

@@ -1,9 +1,12 @@
-"""What a method is, and the pieces several methods share: dual ascent, density distances, discriminators, running means."""
+"""The interface of a method, and what several methods share: dual descent, density distance, discriminators, running means.
+
+At the end are the pieces of cards that several methods share.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -14,44 +17,53 @@ from susd.networks import Density, normal_log_prob
 from susd.skills import SkillSpace
 from susd.types import Info, Transition
 
+if TYPE_CHECKING:
+    from susd.config import Config
+    from susd.envs.base import EnvSpec
+
 
 class Reward(NamedTuple):
-    """The policy's reward, [B], and its parts, [B, N], one per factor (or one in all)."""
+    """The intrinsic reward of the policy, [B], and its parts, [B, N]: one per factor, or a single one."""
 
     total: jax.Array
     parts: jax.Array
 
 
 class Method(Protocol):
-    """The objective of a skill-discovery method. Everything is pure; SAC is shared and lives elsewhere."""
+    """The objective of a skill-discovery method. All functions are pure; SAC is shared and not part of it."""
+
+    @classmethod
+    def from_config(cls, config: Config, spec: EnvSpec) -> Method:
+        """The method with the options of a run, sized for an environment."""
+        ...
 
     @property
     def skills(self) -> SkillSpace:
-        """The space its skills come from."""
-        ...
-
-    def init(self, key: jax.Array) -> Any:
-        """Fresh parameters, all of them trained by gradient descent on `loss`."""
-        ...
-
-    def init_stats(self, params: Any) -> Any:
-        """Running statistics that no gradient touches."""
-        ...
-
-    def optimizer(self) -> optax.GradientTransformation:
-        """What takes the gradient of `loss` to a step of the parameters."""
+        """The space of its skills."""
         ...
 
     def loss(self, params: Any, stats: Any, batch: Transition, key: jax.Array) -> tuple[jax.Array, tuple[Any, Any, Info]]:
-        """The loss, and (new stats, what `reward` needs from before the step, things to log)."""
+        """The loss, and (new stats, what `reward` needs from before the step, values to log)."""
         ...
 
     def reward(self, params: Any, before: Any, batch: Transition) -> Reward:
-        """The policy's reward under the updated parameters."""
+        """The intrinsic reward under the updated parameters."""
         ...
 
     def encode(self, params: Any, obs: jax.Array) -> jax.Array:
-        """phi(s), or what the method's discriminator says of s, [B, N * D]."""
+        """phi(s), or the prediction of the method's discriminator for s, [B, N * D]."""
+        ...
+
+    def init(self, key: jax.Array) -> Any:
+        """Initial parameters, all of them trained by gradient descent on `loss`."""
+        ...
+
+    def init_stats(self, params: Any) -> Any:
+        """Initial running statistics, which have no gradient."""
+        ...
+
+    def optimizer(self) -> optax.GradientTransformation:
+        """The optimiser of the parameters."""
         ...
 
 
@@ -63,11 +75,11 @@ class RunningMean(eqx.Module):
 
     @classmethod
     def init(cls) -> RunningMean:
-        """Nothing seen yet."""
+        """An average of no values."""
         return cls(jnp.zeros(()), jnp.zeros(()))
 
     def update(self, value: jax.Array, decay: float = 0.99) -> RunningMean:
-        """Take one more value in."""
+        """The average with one more value."""
         return RunningMean(decay * self.total + (1 - decay) * value, decay * self.weight + (1 - decay))
 
     @property
@@ -77,7 +89,7 @@ class RunningMean(eqx.Module):
 
 
 def difference(phi: Callable[[jax.Array], jax.Array], batch: Transition) -> jax.Array:
-    """phi(s') - phi(s), in one pass over both ends of the transition."""
+    """phi(s') - phi(s), in one forward pass over both."""
     before, after = jnp.split(phi(jnp.concatenate([batch.obs, batch.next_obs])), 2)
     return after - before
 
@@ -86,7 +98,8 @@ def dual_losses(objective: jax.Array, slack: jax.Array, log_lambda: jax.Array) -
     """Dual gradient descent on max J subject to slack >= 0.
 
     `objective` is [B], `slack` [B, C] holds min(eps, 1 - ||delta||^2) for C constraints, `log_lambda` is [C]. The first
-    loss moves phi only (lambda constant), the second lambda only (slack constant): all satisfied, lambda shrinks.
+    loss updates phi only (lambda is constant), the second one lambda only (slack is constant): satisfied constraints make
+    lambda smaller.
     """
     penalty = jnp.sum(jnp.exp(jax.lax.stop_gradient(log_lambda)) * slack, axis=-1)
     phi_loss = -jnp.mean(objective + penalty)
@@ -97,7 +110,7 @@ def dual_losses(objective: jax.Array, slack: jax.Array, log_lambda: jax.Array) -
 def constrained_loss(
     reward: jax.Array, square: jax.Array, bound: jax.Array | float, eps: float, log_lambda: jax.Array
 ) -> tuple[jax.Array, Info]:
-    """max E[reward] subject to square <= bound, by dual descent: its loss for phi and lambda together, and what to log.
+    """max E[reward] subject to square <= bound, by dual descent: the loss of phi and lambda, and values to log.
 
     `reward` is [B]; `square`, [B, C], holds the mean squares of phi(s') - phi(s) that C constraints bound.
     """
@@ -115,18 +128,18 @@ def constrained_loss(
 
 
 def dual_optimizer(labels: Any, learning_rate: float, dual_learning_rate: float) -> optax.GradientTransformation:
-    """Adam for what is labelled `net`, and Adam at a rate of its own for what is labelled `dual`."""
+    """Adam for the parameters labelled `net`, and Adam with another learning rate for those labelled `dual`."""
     return optax.partition({"net": optax.adam(learning_rate), "dual": optax.adam(dual_learning_rate)}, labels)
 
 
-def choice_log_prob(logits: jax.Array, choice: jax.Array) -> jax.Array:
-    """log q of a one-hot choice under a softmax, over the last axis."""
-    return jnp.sum(jax.nn.log_softmax(logits) * choice, axis=-1)
+def one_hot_log_prob(logits: jax.Array, skill: jax.Array) -> jax.Array:
+    """log q of a one-hot skill under a softmax, over the last axis."""
+    return jnp.sum(jax.nn.log_softmax(logits) * skill, axis=-1)
 
 
-def accuracy(logits: jax.Array, choice: jax.Array) -> jax.Array:
-    """Share of rows in which the largest logit is the choice; [..] of [B, .., K]."""
-    return jnp.mean(jnp.argmax(logits, axis=-1) == jnp.argmax(choice, axis=-1), axis=0)
+def accuracy(logits: jax.Array, skill: jax.Array) -> jax.Array:
+    """Share of the batch in which the largest logit is that of the one-hot skill; [..] of [B, .., K]."""
+    return jnp.mean(jnp.argmax(logits, axis=-1) == jnp.argmax(skill, axis=-1), axis=0)
 
 
 def density_loss(density: Density, batch: Transition) -> tuple[jax.Array, jax.Array]:
@@ -140,3 +153,28 @@ def density_loss(density: Density, batch: Transition) -> tuple[jax.Array, jax.Ar
     log_scale = log_std.mean(axis=-1, keepdims=True) - log_std
     kappa = ((delta - mean) * jnp.exp(log_scale)) ** 2
     return loss, jax.lax.stop_gradient(kappa)
+
+
+# --- cards ------------------------------------------------------------------------------------------------------------
+
+# Options that come together.
+FACTORED = frozenset({"factors", "critic"})
+DUAL = frozenset({"lambda_init", "slack", "dual_learning_rate"})
+DENSITY = frozenset({"density_hidden", "min_std"})
+CONTINUOUS = ("sphere", "gaussian")  # priors without factors
+
+# Methods with one embedding of the whole state.
+STATE_OBJECTIVE = "max E[<phi(s') - phi(s), z>], one phi of the whole state"
+STATE_REWARD = "<phi(s') - phi(s), z>"
+TEMPORAL = "mean_d (phi(s') - phi(s))_d^2 <= 1, by dual descent on lambda"
+WIDE_PHI = {"prior": "sphere", "phi_hidden": 128}  # in `quick`: one network of the whole state is as wide as the actor
+
+# Titles of learning curves.
+PHI_METRICS = {"phi_reward": "Skill-embedding alignment"}
+DUAL_METRICS = PHI_METRICS | {
+    "constraint": "Squared embedding step",
+    "violations": "Violated constraints (share)",
+    "lambda": "Lagrange multiplier",
+}
+DENSITY_METRICS = {"density_nll": "Density model NLL"}
+DISCRIMINATOR_METRICS = {"accuracy": "Discriminator accuracy", "discriminator_loss": "Discriminator loss"}

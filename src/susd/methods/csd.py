@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
-from susd.methods.base import Reward, RunningMean, constrained_loss, density_loss, difference, dual_optimizer
+from susd.methods.base import (
+    DENSITY,
+    DENSITY_METRICS,
+    DUAL,
+    DUAL_METRICS,
+    STATE_OBJECTIVE,
+    STATE_REWARD,
+    WIDE_PHI,
+    Reward,
+    RunningMean,
+    constrained_loss,
+    density_loss,
+    difference,
+    dual_optimizer,
+)
+from susd.methods.registry import Card
 from susd.networks import MLP, Density
 from susd.skills import SkillSpace
 from susd.types import Info, Transition
+
+if TYPE_CHECKING:
+    from susd.config import Config
+    from susd.envs.base import EnvSpec
 
 
 class Params(eqx.Module):
@@ -25,7 +45,7 @@ class Params(eqx.Module):
 
 @dataclass(frozen=True)
 class Csd:
-    """The objective of CSD: max E[<phi(s') - phi(s), z>] where phi may move far only where the density is surprised."""
+    """The objective of CSD: max E[<phi(s') - phi(s), z>] where phi moves far only in transitions that are unlikely."""
 
     obs_size: int
     skills: SkillSpace
@@ -40,8 +60,33 @@ class Csd:
     learning_rate: float
     dual_learning_rate: float
 
+    def loss(
+        self, params: Params, stats: RunningMean, batch: Transition, key: jax.Array
+    ) -> tuple[jax.Array, tuple[RunningMean, None, Info]]:
+        """max E[r] subject to mean_d (phi(s') - phi(s))_d^2 <= mean_d kappa_d, and the likelihood of the density model."""
+        nll, kappa = density_loss(params.density, batch)
+        distance = kappa.mean(axis=1, keepdims=True)  # d(s, s')^2, by the density model before its step
+        stats = stats.update(distance.mean())
+        if self.distance == "mean":
+            distance = distance / jnp.maximum(stats.value, 1e-12)
+        delta = difference(params.phi, batch)
+        reward = jnp.sum(delta * batch.skill, axis=-1)
+        square = jnp.mean(delta**2, axis=-1, keepdims=True)
+        loss, info = constrained_loss(reward, square, distance, self.slack, params.log_lambda)
+        info |= {"density_nll": nll, "distance_raw": stats.value}
+        return loss + nll, (stats, None, info)
+
+    def reward(self, params: Params, before: None, batch: Transition) -> Reward:
+        """r = <phi(s') - phi(s), z>, with the updated phi; the distance is in the constraint only."""
+        reward = jnp.sum(difference(params.phi, batch) * batch.skill, axis=-1)
+        return Reward(reward, reward[:, None])
+
+    def encode(self, params: Params, obs: jax.Array) -> jax.Array:
+        """phi(s)."""
+        return params.phi(obs)
+
     def init(self, key: jax.Array) -> Params:
-        """Fresh networks; lambda starts high, so phi starts inside its constraint."""
+        """Initial networks; lambda starts high, so that phi starts within its constraint."""
         k_phi, k_density = jax.random.split(key)
         size = self.obs_size
         return Params(
@@ -55,31 +100,45 @@ class Csd:
         return RunningMean.init()
 
     def optimizer(self) -> optax.GradientTransformation:
-        """Adam; lambda has its own rate."""
+        """Adam; lambda has its own learning rate."""
         labels = Params(phi="net", density="net", log_lambda="dual")  # type: ignore[arg-type]
         return dual_optimizer(labels, self.learning_rate, self.dual_learning_rate)
 
-    def loss(
-        self, params: Params, stats: RunningMean, batch: Transition, key: jax.Array
-    ) -> tuple[jax.Array, tuple[RunningMean, None, Info]]:
-        """max E[r] subject to mean_d (phi(s') - phi(s))_d^2 <= mean_d kappa_d, and the likelihood of the density model."""
-        nll, kappa = density_loss(params.density, batch)
-        distance = kappa.mean(axis=1, keepdims=True)  # d(s, s')^2 of the density before its step
-        stats = stats.update(distance.mean())
-        if self.distance == "mean":
-            distance = distance / jnp.maximum(stats.value, 1e-12)
-        delta = difference(params.phi, batch)
-        reward = jnp.sum(delta * batch.skill, axis=-1)
-        square = jnp.mean(delta**2, axis=-1, keepdims=True)
-        loss, info = constrained_loss(reward, square, distance, self.slack, params.log_lambda)
-        info |= {"density_nll": nll, "distance_raw": stats.value}
-        return loss + nll, (stats, None, info)
+    @classmethod
+    def from_config(cls, config: Config, spec: EnvSpec) -> Csd:
+        """CSD for the observations of an environment."""
+        return cls(
+            obs_size=spec.obs_size,
+            skills=SkillSpace(config.prior, 1, config.skill_dim),
+            distance=config.distance,
+            hidden=config.phi_hidden,
+            density_hidden=config.density_hidden,
+            layers=config.layers,
+            min_std=config.min_std,
+            precision=config.precision,
+            lambda_init=config.lambda_init,
+            slack=config.slack,
+            learning_rate=config.learning_rate,
+            dual_learning_rate=config.dual_learning_rate,
+        )
 
-    def reward(self, params: Params, before: None, batch: Transition) -> Reward:
-        """r = <phi(s') - phi(s), z>, with the updated phi; the distance is in the constraint alone."""
-        reward = jnp.sum(difference(params.phi, batch) * batch.skill, axis=-1)
-        return Reward(reward, reward[:, None])
 
-    def encode(self, params: Params, obs: jax.Array) -> jax.Array:
-        """phi(s)."""
-        return params.phi(obs)
+CARDS = (
+    Card(
+        name="csd",
+        title="CSD",
+        summary="one embedding, distance by how unlikely a transition is",
+        source="Park, Lee, Lee and Abbeel, ICML 2023",
+        implementation="susd.methods.csd:Csd",
+        objective=STATE_OBJECTIVE,
+        constraint="mean_d (phi(s') - phi(s))_d^2 <= mean_d kappa_d of a density q(delta s | s), by dual descent on lambda",
+        weight="none; the surprise is in the constraint",
+        reward=STATE_REWARD,
+        options=DUAL | DENSITY | {"distance"},
+        quick=WIDE_PHI | {"distance": "mean"},
+        quick_own={"gunner": {"discount": 0.85}},
+        colour="#CC79A7",
+        metrics=DUAL_METRICS | DENSITY_METRICS,
+        order=3,
+    ),
+)

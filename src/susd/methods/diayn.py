@@ -1,23 +1,29 @@
-"""DIAYN: skills that a discriminator can tell from the states they lead to (Eysenbach et al., ICLR 2019)."""
+"""DIAYN: skills that a discriminator recognises in the states they reach (Eysenbach et al., ICLR 2019)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
-from susd.methods.base import Reward, accuracy, choice_log_prob
+from susd.methods.base import DISCRIMINATOR_METRICS, Reward, accuracy, one_hot_log_prob
+from susd.methods.registry import Card, Unless
 from susd.networks import MLP, Density, normal_log_prob
 from susd.skills import SkillSpace
 from susd.types import Info, Transition
 
+if TYPE_CHECKING:
+    from susd.config import Config
+    from susd.envs.base import EnvSpec
+
 
 class Params(eqx.Module):
-    """The discriminator q(z | s'): a diagonal Gaussian, or a softmax over K choices."""
+    """The discriminator q(z | s'): a diagonal Gaussian, or a softmax over K discrete skills."""
 
     discriminator: Density | MLP
 
@@ -30,24 +36,9 @@ class Diayn:
     skills: SkillSpace
     hidden: int
     layers: int
-    min_std: float  # of the Gaussian; the smaller, the more a well-predicted skill can earn
+    min_std: float  # of the Gaussian; it bounds the reward of a skill that is predicted well
     precision: str
     learning_rate: float
-
-    def init(self, key: jax.Array) -> Params:
-        """A fresh discriminator."""
-        if self.skills.discrete:
-            layers = [self.obs_size, *[self.hidden] * self.layers, self.skills.size]
-            return Params(MLP.init(key, layers, precision=self.precision))
-        sizes = (self.obs_size, self.skills.size, self.hidden, self.layers)
-        return Params(Density.init(key, *sizes, self.min_std, self.precision))
-
-    def init_stats(self, params: Params) -> None:
-        """Nothing runs along."""
-
-    def optimizer(self) -> optax.GradientTransformation:
-        """Adam."""
-        return optax.adam(self.learning_rate)
 
     def loss(
         self, params: Params, stats: None, batch: Transition, key: jax.Array
@@ -63,19 +54,82 @@ class Diayn:
         return loss, (None, None, info)
 
     def reward(self, params: Params, before: None, batch: Transition) -> Reward:
-        """r = log q(z | s'), for choices with - log p(z) = log K, with the updated discriminator."""
+        """r = log q(z | s') with the updated discriminator; discrete skills have - log p(z) = log K in addition."""
         reward = self._log_prob(params, batch)
         if self.skills.discrete:
             reward = reward + math.log(self.skills.dim)
         return Reward(reward, reward[:, None])
 
     def encode(self, params: Params, obs: jax.Array) -> jax.Array:
-        """What q says of s: the Gaussian's mean, or the logits of the choices."""
+        """The prediction of q for s: the mean of the Gaussian, or the logits of the discrete skills."""
         if isinstance(params.discriminator, MLP):
             return params.discriminator(obs)
         return params.discriminator(obs)[0]
 
     def _log_prob(self, params: Params, batch: Transition) -> jax.Array:
         if isinstance(params.discriminator, MLP):
-            return choice_log_prob(params.discriminator(batch.next_obs), batch.skill)
+            return one_hot_log_prob(params.discriminator(batch.next_obs), batch.skill)
         return normal_log_prob(batch.skill, *params.discriminator(batch.next_obs)).sum(axis=-1)
+
+    def init(self, key: jax.Array) -> Params:
+        """Initial discriminator."""
+        if self.skills.discrete:
+            layers = [self.obs_size, *[self.hidden] * self.layers, self.skills.size]
+            return Params(MLP.init(key, layers, precision=self.precision))
+        sizes = (self.obs_size, self.skills.size, self.hidden, self.layers)
+        return Params(Density.init(key, *sizes, self.min_std, self.precision))
+
+    def init_stats(self, params: Params) -> None:
+        """No running statistics."""
+
+    def optimizer(self) -> optax.GradientTransformation:
+        """Adam."""
+        return optax.adam(self.learning_rate)
+
+    @classmethod
+    def from_config(cls, config: Config, spec: EnvSpec) -> Diayn:
+        """DIAYN for the observations of an environment."""
+        return cls(
+            obs_size=spec.obs_size,
+            skills=SkillSpace(config.prior, 1, config.skill_dim),
+            hidden=config.phi_hidden,
+            layers=config.layers,
+            min_std=config.min_std,
+            precision=config.precision,
+            learning_rate=config.learning_rate,
+        )
+
+
+DIAYN = Card(
+    name="diayn",
+    title="DIAYN",
+    summary="skills that a discriminator recognises in the next state",
+    source="Eysenbach, Gupta, Ibarz and Levine, ICLR 2019",
+    implementation="susd.methods.diayn:Diayn",
+    objective="max E[log q(z | s')], q a diagonal Gaussian or a softmax",
+    reward="log q(z | s'), with + log K for one_hot skills",
+    options=frozenset({"min_std"}),
+    priors=("gaussian", "one_hot"),
+    unless=(Unless("prior", "one_hot", frozenset({"min_std"}), "it does not apply with --prior one_hot"),),
+    paper={"prior": "gaussian"},
+    quick={"prior": "gaussian", "phi_hidden": 128, "min_std": 0.1},
+    colour="#56B4E9",
+    metrics={"skill_error": "Skill prediction error"} | DISCRIMINATOR_METRICS,
+    directions=False,
+    order=4,
+)
+CARDS = (
+    DIAYN,
+    DIAYN.variant(
+        "diayn-discrete",
+        "DIAYN (discrete)",
+        "DIAYN with K discrete skills",
+        {"prior": "one_hot"},
+        objective="max E[log q(z | s')], q a softmax",
+        reward="log q(z | s') + log K",
+        priors=("one_hot",),
+        paper={"skill_dim": 16},
+        colour="#808000",
+        metrics=DISCRIMINATOR_METRICS,
+    ),
+)

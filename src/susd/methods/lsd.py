@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
-from susd.methods.base import Reward, difference
+from susd.methods.base import PHI_METRICS, STATE_OBJECTIVE, STATE_REWARD, WIDE_PHI, Reward, difference
+from susd.methods.registry import Card
 from susd.networks import MLP, spectral_normalise, spectral_vectors
 from susd.skills import SkillSpace
 from susd.types import Info, Transition
 
-# Power iterations per step. Training brings the largest singular values together, where a single iteration loses its way
-# for a while, and phi then stretches some steps by far more than the bound.
+if TYPE_CHECKING:
+    from susd.config import Config
+    from susd.envs.base import EnvSpec
+
+# Power iterations per step. Training brings the largest singular values close to each other; a single iteration then loses
+# track for a while, and phi stretches some steps by far more than the bound.
 ITERATIONS = 16
 
 
@@ -26,7 +32,7 @@ class Params(eqx.Module):
 
 
 class Vectors(eqx.Module):
-    """The singular vectors of phi's layers that the power iteration goes on from."""
+    """The singular vectors of phi's layers from which the power iteration continues."""
 
     right: tuple[jax.Array, ...]
 
@@ -41,22 +47,10 @@ class Lsd:
     layers: int
     learning_rate: float
 
-    def init(self, key: jax.Array) -> Params:
-        """Fresh phi."""
-        return Params(MLP.init(key, [self.obs_size, *[self.hidden] * self.layers, self.skills.size]))
-
-    def init_stats(self, params: Params) -> Vectors:
-        """Singular vectors that have converged before the first step."""
-        return Vectors(spectral_vectors(params.phi))
-
-    def optimizer(self) -> optax.GradientTransformation:
-        """Adam."""
-        return optax.adam(self.learning_rate)
-
     def loss(
         self, params: Params, stats: Vectors, batch: Transition, key: jax.Array
     ) -> tuple[jax.Array, tuple[Vectors, Vectors, Info]]:
-        """max E[r]; every layer is divided by its spectral norm, so there is nothing left to constrain."""
+        """max E[r]; every layer is divided by its spectral norm, so no constraint is left."""
         phi, right = spectral_normalise(params.phi, stats.right, ITERATIONS)
         delta = difference(phi, batch)
         reward = jnp.sum(delta * batch.skill, axis=-1)
@@ -67,11 +61,53 @@ class Lsd:
         return loss, (Vectors(right), Vectors(right), info)
 
     def reward(self, params: Params, before: Vectors, batch: Transition) -> Reward:
-        """r = <phi(s') - phi(s), z>, with the updated phi, normalised anew."""
+        """r = <phi(s') - phi(s), z>, with the updated phi and its updated spectral norms."""
         phi, _ = spectral_normalise(params.phi, before.right, ITERATIONS)
         reward = jnp.sum(difference(phi, batch) * batch.skill, axis=-1)
         return Reward(reward, reward[:, None])
 
     def encode(self, params: Params, obs: jax.Array) -> jax.Array:
-        """phi(s), with singular vectors found from scratch."""
+        """phi(s), with singular vectors computed from scratch."""
         return spectral_normalise(params.phi, spectral_vectors(params.phi))[0](obs)
+
+    def init(self, key: jax.Array) -> Params:
+        """Initial phi."""
+        return Params(MLP.init(key, [self.obs_size, *[self.hidden] * self.layers, self.skills.size]))
+
+    def init_stats(self, params: Params) -> Vectors:
+        """Singular vectors that have converged before the first step."""
+        return Vectors(spectral_vectors(params.phi))
+
+    def optimizer(self) -> optax.GradientTransformation:
+        """Adam."""
+        return optax.adam(self.learning_rate)
+
+    @classmethod
+    def from_config(cls, config: Config, spec: EnvSpec) -> Lsd:
+        """LSD for the observations of an environment."""
+        return cls(
+            obs_size=spec.obs_size,
+            skills=SkillSpace(config.prior, 1, config.skill_dim),
+            hidden=config.phi_hidden,
+            layers=config.layers,
+            learning_rate=config.learning_rate,
+        )
+
+
+CARDS = (
+    Card(
+        name="lsd",
+        title="LSD",
+        summary="one embedding that is 1-Lipschitz in the state",
+        source="Park, Choi, Kim, Lee and Kim, ICLR 2022",
+        implementation="susd.methods.lsd:Lsd",
+        objective=STATE_OBJECTIVE,
+        constraint="||phi(s') - phi(s)|| <= ||s' - s|| by spectral normalisation of every layer",
+        reward=STATE_REWARD,
+        quick=WIDE_PHI,
+        quick_own={"gunner": {"discount": 0.85}},
+        colour="#009E73",
+        metrics=PHI_METRICS | {"stretch": "Embedding step / state step"},
+        order=2,
+    ),
+)

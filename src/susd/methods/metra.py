@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
-from susd.methods.base import Reward, constrained_loss, difference, dual_optimizer
+from susd.methods.base import (
+    DUAL,
+    DUAL_METRICS,
+    STATE_OBJECTIVE,
+    STATE_REWARD,
+    TEMPORAL,
+    WIDE_PHI,
+    Reward,
+    constrained_loss,
+    difference,
+    dual_optimizer,
+)
+from susd.methods.registry import Card
 from susd.networks import MLP
 from susd.skills import SkillSpace
 from susd.types import Info, Transition
+
+if TYPE_CHECKING:
+    from susd.config import Config
+    from susd.envs.base import EnvSpec
 
 
 class Params(eqx.Module):
@@ -24,7 +41,7 @@ class Params(eqx.Module):
 
 @dataclass(frozen=True)
 class Metra:
-    """The objective of METRA: max E[<phi(s') - phi(s), z>] where neighbours in time stay within a step of each other."""
+    """The objective of METRA: max E[<phi(s') - phi(s), z>] where phi moves by at most one unit per time step."""
 
     obs_size: int
     skills: SkillSpace
@@ -34,19 +51,6 @@ class Metra:
     slack: float
     learning_rate: float
     dual_learning_rate: float
-
-    def init(self, key: jax.Array) -> Params:
-        """Fresh phi; lambda starts high, so phi starts inside its constraint."""
-        phi = MLP.init(key, [self.obs_size, *[self.hidden] * self.layers, self.skills.size])
-        return Params(phi, jnp.full((1,), jnp.log(self.lambda_init)))
-
-    def init_stats(self, params: Params) -> None:
-        """Nothing runs along."""
-
-    def optimizer(self) -> optax.GradientTransformation:
-        """Adam; lambda has its own rate."""
-        labels = Params(phi="net", log_lambda="dual")  # type: ignore[arg-type]
-        return dual_optimizer(labels, self.learning_rate, self.dual_learning_rate)
 
     def loss(
         self, params: Params, stats: None, batch: Transition, key: jax.Array
@@ -66,3 +70,51 @@ class Metra:
     def encode(self, params: Params, obs: jax.Array) -> jax.Array:
         """phi(s)."""
         return params.phi(obs)
+
+    def init(self, key: jax.Array) -> Params:
+        """Initial phi; lambda starts high, so that phi starts within its constraint."""
+        phi = MLP.init(key, [self.obs_size, *[self.hidden] * self.layers, self.skills.size])
+        return Params(phi, jnp.full((1,), jnp.log(self.lambda_init)))
+
+    def init_stats(self, params: Params) -> None:
+        """No running statistics."""
+
+    def optimizer(self) -> optax.GradientTransformation:
+        """Adam; lambda has its own learning rate."""
+        labels = Params(phi="net", log_lambda="dual")  # type: ignore[arg-type]
+        return dual_optimizer(labels, self.learning_rate, self.dual_learning_rate)
+
+    @classmethod
+    def from_config(cls, config: Config, spec: EnvSpec) -> Metra:
+        """METRA for the observations of an environment."""
+        return cls(
+            obs_size=spec.obs_size,
+            skills=SkillSpace(config.prior, 1, config.skill_dim),
+            hidden=config.phi_hidden,
+            layers=config.layers,
+            lambda_init=config.lambda_init,
+            slack=config.slack,
+            learning_rate=config.learning_rate,
+            dual_learning_rate=config.dual_learning_rate,
+        )
+
+
+CARDS = (
+    Card(
+        name="metra",
+        title="METRA",
+        summary="one embedding, temporal distance; the paper's SUSD-wf is this with D = 2",
+        source="Park, Rybkin and Levine, ICLR 2024",
+        implementation="susd.methods.metra:Metra",
+        objective=STATE_OBJECTIVE,
+        constraint=TEMPORAL,
+        reward=STATE_REWARD,
+        options=DUAL,
+        paper={"lambda_init": 30.0, "slack": 1e-3},
+        quick=WIDE_PHI,
+        quick_own={"gunner": {"discount": 0.85}},
+        colour="#D55E00",
+        metrics=DUAL_METRICS,
+        order=1,
+    ),
+)

@@ -1,43 +1,80 @@
-"""The methods by name: what each maximises, which options it has, and where its defaults differ. Imports nothing heavy."""
+"""The methods by name. Each method describes itself on a card in its own file; this module finds the cards.
+
+Built-in methods are the modules of this package that have `CARDS`. An installed package adds methods with entry points of
+the group `susd.methods`, each a Card or a tuple of Cards, and FILE.py:NAME is a card in a Python file. Collecting the cards
+imports JAX; importing this module does not.
+"""
 
 from __future__ import annotations
 
+import colorsys
 import dataclasses
-from collections.abc import Mapping
+import pkgutil
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from susd import plugins
+from susd.errors import UserError
+
+if TYPE_CHECKING:
+    from susd.config import Config
+    from susd.envs.base import EnvSpec
+    from susd.methods.base import Method
 
 Values = Mapping[str, Any]
-
-# Options of `Config` that only some methods have; every other option belongs to the shared learner.
-FACTORED = frozenset({"factors", "critic"})
-DUAL = frozenset({"lambda_init", "slack", "dual_learning_rate"})
-DENSITY = frozenset({"density_hidden", "min_std"})
-PER_FACTOR = frozenset({"constraint", "share_agent", "weight_scope", "critic"})  # what a single embedding has not
-SUSD_OPTIONS = frozenset({"embedding", "weight"}) | FACTORED | PER_FACTOR | DUAL | DENSITY
-FACTORS_NEEDED = SUSD_OPTIONS - {"embedding"}  # of variants that are none with one embedding of the state
-METHOD_OPTIONS = SUSD_OPTIONS | {"distance", "disentangle", "features"}
+SPARE_COLOURS = (
+    "#8C564B",
+    "#E31A1C",
+    "#5E4FA2",
+    "#80CDC1",
+    "#FB9A99",
+    "#BCBD22",
+)  # for cards without a colour of their own
 
 
 @dataclass(frozen=True)
-class Card:
-    """One method, or a variant of one that fixes some of its options."""
+class Unless:
+    """The options `without` have no effect where `option` is `value`, for a reason that completes "but ..".
 
-    name: str
+    Where only some skill priors remain possible, `priors` lists them.
+    """
+
+    option: str
+    value: Any
+    without: frozenset[str]
+    reason: str
+    priors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What the rest of the package needs to know about a method, or about a variant that fixes some of its options."""
+
+    name: str  # on the command line
+    title: str  # in reports
     summary: str
-    source: str
-    objective: str
-    constraint: str
-    weight: str
-    reward: str
-    options: frozenset[str]
-    priors: tuple[str, ...]
-    base: str = ""  # the method whose code a variant runs
-    fixed: Values = field(default_factory=dict)  # what makes it the variant that it is
-    paper: Values = field(default_factory=dict)  # its own defaults in the preset `paper`
-    quick: Values = field(default_factory=dict)  # its own defaults in the preset `quick`, on top of the shared ones
-    own: Mapping[str, Values] = field(default_factory=dict)  # and by environment, in `paper`
-    quick_own: Mapping[str, Values] = field(default_factory=dict)  # and in `quick`
+    implementation: str | type[Any]  # module:class, or the class itself; it has from_config(config, spec)
+    source: str = ""  # the paper
+    objective: str = ""
+    constraint: str = "none"
+    weight: str = "none"
+    reward: str = ""
+    options: frozenset[str] = frozenset()  # of those that only some methods have
+    priors: tuple[str, ...] = ("sphere", "gaussian")
+    unless: tuple[Unless, ...] = ()
+    base: str = ""  # of a variant: the method whose code it runs
+    fixed: Values = field(default_factory=dict)  # of a variant: the options that define it
+    paper: Values = field(default_factory=dict)  # defaults in the preset `paper`
+    own: Mapping[str, Values] = field(default_factory=dict)  # the same by environment
+    quick: Values = field(default_factory=dict)  # defaults in the preset `quick`, on top of the preset's own
+    quick_own: Mapping[str, Values] = field(default_factory=dict)  # the same by environment
+    colour: str = ""  # in every chart; empty: one that no other method has
+    metrics: Mapping[str, str] = field(default_factory=dict)  # name in the log -> title of its learning curve
+    directions: bool = True  # differences of the embedding are directions for skills
+    order: int = 100  # in lists; the built-in methods come first
 
     @property
     def code(self) -> str:
@@ -47,190 +84,112 @@ class Card:
     @property
     def prior(self) -> str:
         """Where its skills come from, in words."""
-        parts = (
-            "one part per factor" if "factors" in self.options and self.fixed.get("embedding") != "state" else "one part"
-        )
-        return f"{parts}: {' or '.join(self.priors)}"
+        factored = "factors" in self.options and self.fixed.get("embedding") != "state"
+        return f"{'one part per factor' if factored else 'one part'}: {' or '.join(self.priors)}"
+
+    def rules(self, values: Values) -> list[Unless]:
+        """The rules that apply to these values of options."""
+        return [rule for rule in self.unless if values.get(rule.option) == rule.value]
+
+    def active(self, values: Values) -> frozenset[str]:
+        """The method's options that have an effect, given the values of other options."""
+        return self.options.difference(*(rule.without for rule in self.rules(values)))
+
+    def variant(self, name: str, title: str, summary: str, fixed: Values, **changes: Any) -> Card:
+        """The card of a variant with these options fixed; presets in `changes` are added to the method's own."""
+        presets = {key: {**getattr(self, key), **changes.get(key, {})} for key in ("paper", "quick")}
+        named = {"name": name, "title": title, "summary": summary, "base": self.name, "fixed": fixed}
+        return dataclasses.replace(self, **{**named, **changes, **presets})
 
 
-def _variant(of: Card, name: str, summary: str, fixed: Values, **changes: Any) -> Card:
-    """A card like another, with some options fixed."""
-    defaults = {key: {**getattr(of, key), **changes.get(key, {})} for key in ("paper", "quick")}
-    return dataclasses.replace(of, name=name, summary=summary, base=of.name, fixed=fixed, **(changes | defaults))
+@cache
+def methods() -> dict[str, Card]:
+    """All methods by name: the built-in ones, then those of installed packages."""
+    found: dict[str, Card] = {}
+    added = (card for entry in plugins.registered("methods") for card in _entry_cards(entry))
+    for card in (*_built_in(), *added):
+        if card.name in found:
+            raise UserError(f"method {card.name!r} of an installed package has the name of another method")
+        found[card.name] = _coloured(card, found.values())
+    return found
 
 
-CONTINUOUS = ("sphere", "gaussian")
-TEMPORAL = "mean_d (phi(s') - phi(s))_d^2 <= 1, by dual descent on lambda"
-STATE_OBJECTIVE = "max E[<phi(s') - phi(s), z>], one phi of the whole state"
-STATE_REWARD = "<phi(s') - phi(s), z>"
-SPHERE = {"prior": "sphere", "phi_hidden": 128}  # one network of the whole state is as wide as the actor
-LONGER = {"gunner": {"discount": 0.85}}
-
-SUSD = Card(
-    "susd",
-    "one embedding per factor, curiosity per factor",
-    "Hosseini and Soleymani Baghshah, ICLR 2026",
-    objective="max E[sum_i <phi_i(s'^i) - phi_i(s^i), z^i>], one phi_i per factor",
-    constraint="mean square of phi_i(s'^i) - phi_i(s^i) <= 1, of all factors or of each, by dual descent on lambda",
-    weight="w_i = sqrt(1/S sum_{d in factor i} kappa_d): the surprise of a density model q(delta s | s) about factor i",
-    reward="sum_i w_i <phi_i(s'^i) - phi_i(s^i), z^i>",
-    options=SUSD_OPTIONS,
-    priors=("sphere", "factor_sphere", "gaussian", "one_hot"),
-)
-METRA = Card(
-    "metra",
-    "one embedding, temporal distance; the paper's SUSD-wf is this with D = 2",
-    "Park, Rybkin and Levine, ICLR 2024",
-    objective=STATE_OBJECTIVE,
-    constraint=TEMPORAL,
-    weight="none",
-    reward=STATE_REWARD,
-    options=DUAL,
-    priors=CONTINUOUS,
-    paper={"lambda_init": 30.0, "slack": 1e-3},
-    quick=SPHERE,
-    quick_own=LONGER,
-)
-LSD = Card(
-    "lsd",
-    "one embedding that is 1-Lipschitz in the state",
-    "Park, Choi, Kim, Lee and Kim, ICLR 2022",
-    objective=STATE_OBJECTIVE,
-    constraint="||phi(s') - phi(s)|| <= ||s' - s|| by spectral normalisation of every layer",
-    weight="none",
-    reward=STATE_REWARD,
-    options=frozenset(),
-    priors=CONTINUOUS,
-    quick=SPHERE,
-    quick_own=LONGER,
-)
-CSD = Card(
-    "csd",
-    "one embedding, distance by how unlikely a transition is",
-    "Park, Lee, Lee and Abbeel, ICML 2023",
-    objective=STATE_OBJECTIVE,
-    constraint="mean_d (phi(s') - phi(s))_d^2 <= mean_d kappa_d of a density q(delta s | s), by dual descent on lambda",
-    weight="none; the surprise is in the constraint",
-    reward=STATE_REWARD,
-    options=DUAL | DENSITY | {"distance"},
-    priors=CONTINUOUS,
-    quick={**SPHERE, "distance": "mean"},
-    quick_own=LONGER,
-)
-DIAYN = Card(
-    "diayn",
-    "skills that a discriminator recognises in the next state",
-    "Eysenbach, Gupta, Ibarz and Levine, ICLR 2019",
-    objective="max E[log q(z | s')], q a diagonal Gaussian or a softmax",
-    constraint="none",
-    weight="none",
-    reward="log q(z | s'), with + log K for one_hot skills",
-    options=frozenset({"min_std"}),
-    priors=("gaussian", "one_hot"),
-    paper={"prior": "gaussian"},
-    quick={"prior": "gaussian", "phi_hidden": 128, "min_std": 0.1},
-)
-DUSDI = Card(
-    "dusdi",
-    "one choice per factor, recognised in that factor and in no other",
-    "Hu, Wang, Stone and Martin-Martin, NeurIPS 2024",
-    objective="max E[sum_i log q_i(z^i | x_i')], x_i what is seen of factor i; q_i(z^i | x_j, j != i) is fitted beside it",
-    constraint="none",
-    weight="none",
-    reward="sum_i log q_i(z^i | x_i') + log K - beta (log q_i(z^i | x_j', j != i) + log K)",
-    options=FACTORED | {"disentangle", "features"},
-    priors=("one_hot",),
-    paper={
-        "prior": "one_hot",
-        "skill_dim": 5,
-        "critic": "decomposed",
-        "disentangle": 0.1,
-        "discount": 0.95,
-        "adaptive_alpha": False,
-    },
-    quick={"prior": "one_hot", "adaptive_alpha": True},
-    own={
-        "multi_particle": {"alpha_init": 0.3},
-        "ant": {"disentangle": 0.0},  # one factor: there is no other
-        "half_cheetah": {"disentangle": 0.0},
-    },
-)
-METHODS: dict[str, Card] = {
-    card.name: card
-    for card in (
-        SUSD,
-        _variant(SUSD, "susd-w", "SUSD without the curiosity weight", {"weight": "none"}, weight="none"),
-        _variant(
-            SUSD,
-            "susd-wf",
-            "SUSD with neither weight nor factors, skills of the same N * D dimensions: the clean ablation",
-            {"weight": "none", "embedding": "state"},
-            objective=STATE_OBJECTIVE,
-            constraint=TEMPORAL,
-            weight="none",
-            reward=STATE_REWARD,
-            priors=CONTINUOUS,
-            quick=SPHERE,
-            quick_own=LONGER,
-        ),
-        _variant(
-            SUSD,
-            "susd-shared",
-            "SUSD with one weight for all factors",
-            {"weight_scope": "state"},
-            weight="w = sqrt(1/S sum_d kappa_d) for every factor: the distance of CSD",
-            options=FACTORS_NEEDED,
-        ),
-        _variant(
-            SUSD,
-            "susd-discrete",
-            "SUSD with one choice per factor",
-            {"prior": "one_hot"},
-            reward="sum_i w_i (delta_i[k] - 1/(D-1) sum_{j != k} delta_i[j]), delta_i = phi_i(s'^i) - phi_i(s^i)",
-            options=FACTORS_NEEDED,
-            priors=("one_hot",),
-            paper={"skill_dim": 5},
-        ),
-        _variant(
-            SUSD,
-            "susd-q",
-            "SUSD with one critic head per factor",
-            {"critic": "decomposed"},
-            options=FACTORS_NEEDED,
-        ),
-        METRA,
-        LSD,
-        CSD,
-        DIAYN,
-        _variant(
-            DIAYN,
-            "diayn-discrete",
-            "DIAYN with a choice among K skills",
-            {"prior": "one_hot"},
-            objective="max E[log q(z | s')], q a softmax",
-            reward="log q(z | s') + log K",
-            priors=("one_hot",),
-            paper={"skill_dim": 16},
-        ),
-        DUSDI,
-    )
-}
+def method(name: str) -> Card:
+    """The card of a method: built-in, of an installed package, or FILE.py:NAME."""
+    for card in _built_in():  # without importing any installed package
+        if card.name == name:
+            return card
+    known = methods()
+    if name in known:
+        return known[name]
+    if plugins.is_file(name):
+        return _coloured(_checked(plugins.load_file(name), name), known.values())
+    raise UserError(f"method {name!r} is unknown; choose one of {', '.join(known)}, or FILE.py:NAME")
 
 
-def options_of(values: Values) -> frozenset[str]:
-    """The options of METHOD_OPTIONS that do something, given the method and the choices made so far."""
-    card = METHODS[values["method"]]
-    options = set(card.options)
-    if values.get("weight") == "none":  # nothing asks for a density
-        options -= DENSITY | {"weight_scope"} if card.code == "susd" else set()
-    if values.get("embedding") == "state":
-        options -= PER_FACTOR
-    if card.code == "diayn" and values.get("prior") == "one_hot":
-        options -= {"min_std"}
-    return frozenset(options)
+def build_method(config: Config, spec: EnvSpec) -> Method:
+    """The method of a config, sized for an environment."""
+    card = method(config.method)
+    implementation: Any = card.implementation
+    if isinstance(implementation, str):
+        module, _, name = implementation.partition(":")
+        implementation = getattr(import_module(module), name)
+    built: Method = implementation.from_config(config, spec)
+    return built
 
 
-def having(option: str) -> str:
-    """The methods that have an option, for a sentence."""
-    cards = (card for card in METHODS.values() if option in options_of({"method": card.name, **card.fixed}))
-    return ", ".join(card.name for card in cards if option not in card.fixed)
+@cache
+def method_options() -> frozenset[str]:
+    """The options of `Config` that only some methods have; every other option belongs to the shared learner."""
+    return frozenset().union(*(card.options for card in _built_in()))
+
+
+def methods_with(option: str) -> str:
+    """The methods in which an option can be changed, for a sentence."""
+    cards = methods().values()
+    return ", ".join(card.name for card in cards if option in card.active(card.fixed) and option not in card.fixed)
+
+
+@cache
+def _built_in() -> tuple[Card, ...]:
+    """The cards of this package's modules."""
+    package = import_module("susd.methods")
+    modules = [import_module(f"{package.__name__}.{found.name}") for found in pkgutil.iter_modules(package.__path__)]
+    cards = (card for module in modules for card in getattr(module, "CARDS", ()))
+    return tuple(sorted(cards, key=lambda card: card.order))
+
+
+def _entry_cards(entry: str) -> list[Card]:
+    """The cards behind an entry point."""
+    found = plugins.load("methods", entry)
+    cards = found if isinstance(found, tuple) else (found,)
+    return [_checked(card, f"entry point {entry!r} of susd.methods") for card in cards]
+
+
+def _checked(card: Any, where: str) -> Card:
+    """Refuse what is not a card, and a card with options or priors that do not exist."""
+    from susd.config import Config
+    from susd.skills import PRIORS
+
+    if not isinstance(card, Card):
+        raise UserError(f"{where} has the type {type(card).__name__}; it must be a susd.extend.Card")
+    known = {spec.name for spec in dataclasses.fields(Config)}
+    presets = (card.fixed, card.paper, card.quick, *card.own.values(), *card.quick_own.values())
+    for option in sorted(card.options.union(*presets)):
+        if option not in known:
+            raise UserError(f"method {card.name!r} names the option {option!r}, which does not exist")
+    for prior in card.priors:
+        if prior not in PRIORS:
+            raise UserError(f"method {card.name!r} names the prior {prior!r}; choose among {', '.join(PRIORS)}")
+    return card
+
+
+def _coloured(card: Card, others: Iterable[Card]) -> Card:
+    """The card with a colour that no other card has."""
+    taken = {other.colour.lower() for other in others}
+    if card.colour and card.colour.lower() not in taken:
+        return card
+    rgb = (colorsys.hsv_to_rgb(0.618 * n % 1, 0.8, 0.3 + 0.6 * (n % 5) / 4) for n in range(1000))
+    more = ("#" + "".join(f"{round(255 * part):02X}" for part in colour) for colour in rgb)
+    free = next(colour for colour in (*SPARE_COLOURS, *more) if colour.lower() not in taken)
+    return dataclasses.replace(card, colour=free)

@@ -1,4 +1,4 @@
-"""The facts of a suite, arranged for comparison: scores by setting, task and method, and numbers by method and seed."""
+"""Facts arranged for comparison: scores by setting, task and label, and values by label and seed."""
 
 from __future__ import annotations
 
@@ -8,37 +8,14 @@ from functools import cache
 
 import numpy as np
 
+from susd.experiments.extract import FLAT
 from susd.experiments.metrics_store import Fact
 from susd.experiments.statistics import Estimate, estimate, estimate_improvement, iqm
-from susd.tasks import TASKS
+from susd.report.labels import base, in_order, pretrained
+from susd.tasks.registry import tasks as registered_tasks
 
-ENVIRONMENTS = {
-    "gunner": "2D-Gunner",
-    "multi_particle": "Multi-Particle",
-    "kitchen": "Kitchen",
-    "ant": "Ant",
-    "half_cheetah": "HalfCheetah",
-}
-METHODS = {  # label -> what a reader calls it, in the order of all tables and figures
-    "susd": "SUSD",
-    "metra": "METRA",
-    "lsd": "LSD",
-    "csd": "CSD",
-    "diayn": "DIAYN",
-    "dusdi": "DUSDi",
-    "flat": "no skills",
-}
-CONTROLS = {
-    "susd-w": "SUSD-w",
-    "susd-wf": "SUSD-wf",
-    "metra-same-size": "METRA (same size)",
-    "csd-same-size": "CSD (same size)",
-}
-NAMES = METHODS | CONTROLS
-OURS = "susd"
-RANDOM = "-random"  # ending of a label that was pretrained on random layouts
 SCORE = "last_quarter_discounted"
-CURVE_RESAMPLES = 1000  # per point of a curve; a band needs less precision than a number
+CURVE_RESAMPLES = 1000  # per point of a curve; a band needs less precision than a value in a table
 
 PerSeed = dict[int, float]
 
@@ -54,7 +31,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Score:
-    """What one seed of a method came to on one layout of a task."""
+    """The result of one seed of a method on one layout of a task."""
 
     seed: int
     layout: str
@@ -70,56 +47,31 @@ class Score:
 
 
 Tasks = dict[str, dict[str, list[Score]]]  # task -> label without its ending -> scores
-
-
-def base(label: str) -> str:
-    """A label without the ending that says how it was pretrained."""
-    return label.removesuffix(RANDOM)
-
-
-def pretrained(label: str) -> str:
-    """The layouts that a label was pretrained on."""
-    return "random" if label.endswith(RANDOM) else "fixed"
-
-
-def name_of(label: str) -> str:
-    """What a reader calls the method."""
-    return NAMES.get(label, label)
-
-
-def in_order(labels: Iterable[str]) -> list[str]:
-    """Known methods first, then the others by name."""
-    known = list(NAMES)
-    return sorted(set(labels), key=lambda label: (known.index(label) if label in known else len(known), label))
-
-
-def is_rival(label: str) -> bool:
-    """Whether SUSD is to be held against it: everything but SUSD and what was cut out of it."""
-    return label.split("-")[0] != OURS
+_Block = tuple[str, str, int, str, str]  # environment, label, seed, subject, run
 
 
 def task_order(task: str) -> tuple[int, str]:
-    """The order of the package's own tasks, then by name."""
-    known = [full.partition("-")[2] for full in TASKS]
+    """The order in which tasks are registered, then by name."""
+    known = [entry.short for entry in registered_tasks().values()]
     return (known.index(task) if task in known else len(known), task)
 
 
 def downstream(facts: Sequence[Fact]) -> dict[Setting, Tasks]:
-    """All scores. Without skills nothing is pretrained, so those scores stand beside each way to pretrain."""
-    blocks: dict[tuple[str, str, int, str], list[Fact]] = {}
+    """All scores. A policy without skills is not pretrained, so its scores are in the settings of both ways to pretrain."""
+    blocks: dict[_Block, list[Fact]] = {}
     for fact in facts:
         if fact.phase == "downstream" and "@" in fact.subject:
-            blocks.setdefault((fact.environment, fact.label, fact.seed, fact.subject), []).append(fact)
+            blocks.setdefault((fact.environment, fact.label, fact.seed, fact.subject, fact.run), []).append(fact)
     found: dict[Setting, Tasks] = {}
-    for (environment, label, seed, subject), block in sorted(blocks.items(), key=_without_skills_last):
+    for (environment, label, seed, subject, _), block in sorted(blocks.items(), key=_without_skills_last):
         task, _, layout = subject.rpartition("@")
         tested = "random" if layout == "random" else "fixed"
-        places = [Setting(environment, pretrained(label), tested)]
-        if base(label) == "flat":
-            places = [place for place in found if (place.environment, place.tested) == (environment, tested)] or places
+        settings = [Setting(environment, pretrained(label), tested)]
+        if base(label) == FLAT:
+            settings = [known for known in found if (known.environment, known.tested) == (environment, tested)] or settings
         if score := _score(seed, layout, block):
-            for place in places:
-                found.setdefault(place, {}).setdefault(task, {}).setdefault(base(label), []).append(score)
+            for setting in settings:
+                found.setdefault(setting, {}).setdefault(task, {}).setdefault(base(label), []).append(score)
     return {
         setting: {
             task: {label: found[setting][task][label] for label in in_order(found[setting][task])}
@@ -129,8 +81,8 @@ def downstream(facts: Sequence[Fact]) -> dict[Setting, Tasks]:
     }
 
 
-def _without_skills_last(item: tuple[tuple[str, str, int, str], object]) -> tuple[bool, tuple[str, str, int, str]]:
-    return base(item[0][1]) == "flat", item[0]
+def _without_skills_last(item: tuple[_Block, object]) -> tuple[bool, _Block]:
+    return base(item[0][1]) == FLAT, item[0]
 
 
 def _score(seed: int, layout: str, block: Sequence[Fact]) -> Score | None:
@@ -144,7 +96,7 @@ def _score(seed: int, layout: str, block: Sequence[Fact]) -> Score | None:
 
 
 def labels_of(tasks: Tasks) -> list[str]:
-    """All methods that have a score in some task."""
+    """All labels that have a score in some task."""
     return in_order(label for scores in tasks.values() for label in scores)
 
 
@@ -155,7 +107,7 @@ def mean_of(scores: Sequence[Score]) -> Estimate:
 
 @cache
 def over_values(values: tuple[float, ...]) -> Estimate:
-    """The mean of some numbers with its interval; asked for in tables, figures and sentences alike."""
+    """The mean of some values with its interval; cached, because tables, figures and sentences all need it."""
     return estimate([np.array(values)])
 
 
@@ -166,15 +118,15 @@ def normalised(tasks: Tasks, label: str) -> dict[str, np.ndarray]:
     return {task: values for task, values in arrays.items() if len(values)}
 
 
-def aggregate(tasks: Tasks) -> dict[str, Estimate]:
-    """The interquartile mean of normalised scores, stratified by task, of every method that has all tasks."""
+def interquartile_means(tasks: Tasks) -> dict[str, Estimate]:
+    """The interquartile mean of normalised scores, stratified by task, of every label that has all tasks."""
     strata = {label: normalised(tasks, label) for label in labels_of(tasks)}
     most = max(map(len, strata.values()), default=0)
     return {label: estimate(list(by.values()), iqm) for label, by in strata.items() if by and len(by) == most}
 
 
-def improvements(tasks: Tasks, ours: str = OURS) -> dict[str, Estimate]:
-    """The probability that a score of ours is above one of each other method, over the tasks that both have."""
+def improvements(tasks: Tasks, ours: str) -> dict[str, Estimate]:
+    """The probability that a score of ours is above one of each other label, over the tasks that both have."""
     mine, result = normalised(tasks, ours), {}
     for label in labels_of(tasks):
         theirs = normalised(tasks, label)
@@ -184,7 +136,7 @@ def improvements(tasks: Tasks, ours: str = OURS) -> dict[str, Estimate]:
 
 
 def repeated(tasks: Tasks, label: str) -> bool:
-    """Whether some task has several scores of a method; a bootstrap within tasks says nothing where none has."""
+    """Whether some task has several scores of a label; without any, a bootstrap within tasks has no information."""
     return any(len(values) > 1 for values in normalised(tasks, label).values())
 
 
@@ -195,7 +147,7 @@ def band(scores: Sequence[Score]) -> list[tuple[int, Estimate]]:
 
 
 def per_seed(facts: Iterable[Fact], **fields: str | int) -> dict[str, PerSeed]:
-    """One number per label and seed of the facts with these fields, in the order of methods."""
+    """One value per label and seed of the facts with these fields, in the order of labels."""
     found: dict[str, PerSeed] = {}
     for fact in facts:
         if all(getattr(fact, field) == value for field, value in fields.items()):
@@ -208,8 +160,8 @@ def over_seeds(values: PerSeed) -> Estimate:
     return over_values(tuple(values.values()))
 
 
-def worlds(facts: Iterable[Fact], phase: str) -> dict[tuple[str, str], list[Fact]]:
-    """The facts of a phase by environment and by the layouts pretrained on."""
+def by_environment(facts: Iterable[Fact], phase: str) -> dict[tuple[str, str], list[Fact]]:
+    """The facts of a phase by environment and by the layouts that were pretrained on."""
     found: dict[tuple[str, str], list[Fact]] = {}
     for fact in facts:
         if fact.phase == phase:

@@ -1,4 +1,4 @@
-"""All that a report is made of, read from folders of results."""
+"""Everything that a report is built from, read from folders of results."""
 
 from __future__ import annotations
 
@@ -9,78 +9,94 @@ from pathlib import Path
 from typing import Any
 
 from susd.errors import UserError
-from susd.experiments import metrics_store as store
-from susd.experiments.metrics_store import Fact
-from susd.report import aggregate as scores
-from susd.report import claims as findings
-from susd.report import html as page
-from susd.report.aggregate import Setting, Tasks
+from susd.experiments import metrics_store
+from susd.experiments.metrics_store import CONFIGS, FACTS, SECONDS, Fact
+from susd.report.aggregate import Setting, Tasks, by_environment, downstream
+from susd.report.claims import group_title, setting_title
+from susd.report.html import anchor
+from susd.report.labels import Look, base, looks
+from susd.runs.folder import read_json
 
 Jobs = dict[str, tuple[str, Path, list[Fact]]]  # name -> config hash, folder, facts
 
 
 @dataclass(frozen=True)
-class Material:
-    """The facts, the files beside them, and where the report goes."""
+class ReportData:
+    """The facts, the files that came with them, and where the report is written."""
 
     facts: list[Fact]
     seconds: dict[str, float]  # computing time by environment
     scores: dict[Setting, Tasks]
     suites: dict[str, str]  # folder -> text of its suite file
+    presets: set[str]  # of the runs; empty if unknown
     trajectories: list[Path]
+    learning_curves: list[Path]
+    looks: dict[str, Look]  # by label; one label looks the same in all figures
     out: Path
 
-    def drawn(self, name: str) -> Path:
-        """Where a figure goes; labels may hold anything, file names may not."""
-        return self.out / "figures" / f"{page.anchor(name)}.png"
+    def figure_path(self, name: str) -> Path:
+        """Where a figure is written; labels may have any characters, file names may not."""
+        return self.out / "figures" / f"{anchor(name)}.png"
 
-    def worlds(self, phase: str) -> Iterator[tuple[str, str, list[Fact]]]:
-        """A key, a name in words and the facts of a phase, for every environment and way to pretrain."""
-        groups = scores.worlds(self.facts, phase)
+    def groups(self, phase: str) -> Iterator[tuple[str, str, list[Fact]]]:
+        """A key, a title and the facts of a phase, for every environment and way to pretrain."""
+        groups = by_environment(self.facts, phase)
         for (environment, way), mine in groups.items():
             ways = sum(key[0] == environment for key in groups)
-            yield f"{environment}-{way}", findings.world(environment, way, ways), mine
+            yield f"{environment}-{way}", group_title(environment, way, ways), mine
 
     def settings(self) -> Iterator[tuple[str, str, Tasks]]:
-        """A key, a name in words and the scores of every setting."""
+        """A key, a title and the scores of every setting."""
         for setting, tasks in self.scores.items():
             key = f"{setting.environment}-{setting.pretrained}-{setting.tested}"
-            yield key, findings.title(setting, list(self.scores)), tasks
+            yield key, setting_title(setting, list(self.scores)), tasks
 
 
-def gather(results: Sequence[Path], out: Path) -> Material:
+def load_results(folders: Sequence[Path], out: Path) -> ReportData:
     """The facts of all folders, each job once; refuses folders without facts, and two that disagree on a job."""
-    if not results:
+    if not folders:
         raise UserError("a report needs at least one folder of results; none was given")
     jobs: Jobs = {}
-    for folder in results:
-        _add(jobs, Path(folder))
+    for folder in folders:
+        _add_jobs(jobs, folder)
     everything = [fact for name in sorted(jobs) for fact in jobs[name][2]]
-    facts = [fact for fact in everything if fact.metric != store.LAST]
+    facts = [fact for fact in everything if fact.metric != SECONDS]
     seconds: dict[str, float] = {}
     for fact in everything:
-        if fact.metric == store.LAST:
+        if fact.metric == SECONDS:
             seconds[fact.environment] = seconds.get(fact.environment, 0.0) + fact.value
-    files = [Path(folder) / "suite.toml" for folder in results]
+    files = [folder / "suite.toml" for folder in folders]
     suites = {file.resolve().parent.name: _read(file) for file in files if file.is_file()}
-    pictures = [path for folder in results for path in sorted((Path(folder) / "trajectories").glob("*.png"))]
-    return Material(facts, seconds, scores.downstream(facts), suites, pictures, Path(out))
+    return ReportData(
+        facts=facts,
+        seconds=seconds,
+        scores=downstream(facts),
+        suites=suites,
+        presets=presets_of_suites(suites) | _presets_of_runs(folders),
+        trajectories=_figures(folders, "trajectories"),
+        learning_curves=_figures(folders, "learning_curves"),
+        looks=looks(base(fact.label) for fact in facts),
+        out=out,
+    )
 
 
-def _add(jobs: Jobs, folder: Path) -> None:
-    """Add the jobs of a folder."""
-    path = folder / "facts.jsonl"
+def _figures(folders: Sequence[Path], name: str) -> list[Path]:
+    return [path for folder in folders for path in sorted((folder / name).glob("*.png"))]
+
+
+def _add_jobs(jobs: Jobs, folder: Path) -> None:
+    path = folder / FACTS
     if not path.is_file():
-        raise UserError(f"{folder} has no facts.jsonl; a folder of results holds one")
+        raise UserError(f"{folder} has no {FACTS}; a folder of results holds one")
     blocks: dict[str, list[Fact]] = {}
-    for fact in store.load(path):
+    for fact in metrics_store.load(path):
         blocks.setdefault(fact.job, []).append(fact)
     if not blocks:
         raise UserError(f"{path} has no finished job; there is nothing to report")
     for job, block in blocks.items():
         config, before, _ = jobs.get(job, (block[0].config_hash, folder, []))
         if config != block[0].config_hash:
-            raise UserError(f"job {job} has one config in {before} and another in {folder}; report the folders apart")
+            raise UserError(f"job {job} has one config in {before} and another in {folder}; report them separately")
         jobs[job] = config, folder, block
 
 
@@ -91,20 +107,27 @@ def _read(path: Path) -> str:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
 
 
-def presets(suites: Mapping[str, str]) -> set[str]:
-    """The presets that suite files name, `quick` where one names none; empty without suite files."""
-
-    def inside(value: Any, key: str = "") -> set[str]:
-        if isinstance(value, dict):
-            return set[str]().union(*(inside(entry, name) for name, entry in value.items()))
-        if isinstance(value, list):
-            return set[str]().union(*(inside(entry, key) for entry in value))
-        return {str(value)} if key == "preset" else set()
-
+def presets_of_suites(suites: Mapping[str, str]) -> set[str]:
+    """The presets that suite files name; `quick` where a file names none."""
     found: set[str] = set()
     for text in suites.values():
         try:
-            found |= inside(tomllib.loads(text)) or {"quick"}
+            found |= _presets(tomllib.loads(text)) or {"quick"}
         except tomllib.TOMLDecodeError:
             found.add("unknown")
     return found
+
+
+def _presets_of_runs(folders: Sequence[Path]) -> set[str]:
+    """The presets of runs that were recorded without a suite."""
+    files = [folder / CONFIGS for folder in folders if not (folder / "suite.toml").is_file()]
+    return set[str]().union(*(_presets(read_json(file)) for file in files if file.is_file()))
+
+
+def _presets(value: Any, key: str = "") -> set[str]:
+    """The values of all entries named `preset`."""
+    if isinstance(value, dict):
+        return set[str]().union(*(_presets(entry, name) for name, entry in value.items()))
+    if isinstance(value, list):
+        return set[str]().union(*(_presets(entry, key) for entry in value))
+    return {str(value)} if key == "preset" else set()

@@ -1,4 +1,4 @@
-"""Our numbers beside the paper's: each of them, by which protocol, and in a sentence what differs."""
+"""Our results compared with the paper's: each value, the protocol, and what differs in a sentence."""
 
 from __future__ import annotations
 
@@ -10,45 +10,27 @@ from pathlib import Path
 
 import numpy as np
 
-from susd.evaluation import ZERO_SHOT
+from susd.envs.registry import environments
 from susd.experiments.metrics_store import Fact
 from susd.experiments.statistics import Estimate, estimate
-from susd.report.aggregate import (
-    NAMES,
-    OURS,
-    Score,
-    Setting,
-    Tasks,
-    base,
-    is_rival,
-    name_of,
-    over_seeds,
-    per_seed,
-    pretrained,
-)
+from susd.report.aggregate import Score, Setting, Tasks, over_seeds, per_seed
+from susd.report.labels import OURS, base, is_rival, pretrained, title_of
 
 EPISODES = 10_000  # of training a task in the paper
 SMOOTHING = 2500  # episodes: its curves are means of the last ten evaluations, one every 250 episodes
-STEPS = {
-    "multi_particle": 4_000_000,
-    "gunner": 4_000_000,
-    "kitchen": 4_000_000,
-    "ant": 16_000_000,
-    "half_cheetah": 16_000_000,
-}
 LAYOUTS = {"multi_particle": ("1", "2", "3"), "gunner": ("0", "1", "3")}
 HARD_LAYOUTS = ("1", "2", "22")  # of seq-hard
 
-SOURCES = {  # what is to be known of all numbers of one place in the paper
+SOURCES = {  # what applies to all values of one table or figure of the paper
     "Factor decoding error (table)": "The original reports the least validation error over epochs and sizes, of one "
-    "policy; ours is the error on states kept apart. The paper holds 20, 14 or 6 numbers of SUSD against 2 of its rivals.",
+    "policy; ours is the error on held-out states. The paper compares 20, 14 or 6 dimensions of SUSD with 2 of its rivals.",
     "Accidental completions in 10,000 steps (table)": "Eight repetitions of one policy, mean and standard deviation.",
     "Tasks (main figure)": "The three seeds of Multi-Particle are three layouts with one policy, so sequential scores come "
     "in thirds of the bound. Those of Kitchen are means over the whole run.",
-    "Tasks on the way (main figure)": "Ours is smoothed in the same way, over the 2,500 episodes before.",
+    "Tasks on the way (main figure)": "Ours is smoothed in the same way, over the last 2,500 episodes.",
     "PoS and PoT in Kitchen (appendix)": "Means over the whole run.",
-    "Ablation (appendix)": "The paper's variant without factors is its METRA run with a skill of two numbers; ours takes "
-    "out the weight and the factors and nothing else.",
+    "Ablation (appendix)": "The paper's variant without factors is its METRA run with a skill of two dimensions; ours "
+    "removes the weight and the factors and nothing else.",
     "20 factors instead of 10 (appendix)": "",
     "Skills as large as SUSD's (appendix)": "",
     "Discrete skills (appendix)": "",
@@ -56,14 +38,14 @@ SOURCES = {  # what is to be known of all numbers of one place in the paper
     "Coverage and zero-shot goals (text and figures without numbers)": "Only orderings can be compared.",
     "Not in the paper: images of the released repository": "For context.",
 }
-CLAIMS = {  # quantity -> phase, subject, metric ("": the row's subject) and what is to be known of our number
+CLAIMS = {  # quantity -> phase, subject, metric ("": the subject of the row) and a note on our value
     "coverage": (
         "coverage",
         "trained, sampled actions",
         "",
         "Sampled actions, 20,000 steps; action noise saturates this count.",
     ),
-    "zero_shot": (ZERO_SHOT, "goal", "reward", "Reward of 20,000 steps, mean over eight environment seeds."),
+    "zero_shot": ("zero-shot", "goal", "reward", "Reward of 20,000 steps, mean over eight environment seeds."),
 }
 WRONG_REWARD = "The original very likely scores DUSDi wrongly: its reward reads other entries than the distances it needs."
 WRONG_ORDER = "In the original the skills get the observation in another order than in training."
@@ -72,7 +54,7 @@ TOO_FAST = "In the original's script the agent moves 3.3 times too fast."
 
 @dataclass(frozen=True)
 class Row:
-    """One number of the paper."""
+    """One value of the paper."""
 
     source: str
     environment: str
@@ -80,7 +62,7 @@ class Row:
     subject: str
     label: str
     episode: str  # of training; empty: at the end
-    paper: str  # a number, or what the text says in place of one
+    paper: str  # a value, or the words of the text
     spread: str
     printed: str  # yes, or no where it is only in the released repository
     note: str
@@ -88,7 +70,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Line:
-    """One number of the paper beside ours."""
+    """One value of the paper and ours."""
 
     row: Row
     ours: Estimate | None  # None: not run
@@ -98,25 +80,25 @@ class Line:
 
 
 def paper() -> list[Row]:
-    """The numbers of the paper."""
+    """The values of the paper."""
     with open(Path(__file__).with_name("paper.csv"), newline="", encoding="utf-8") as file:
         return [Row(**entry) for entry in csv.DictReader(file)]
 
 
 def compare(facts: Sequence[Fact], scores: Mapping[Setting, Tasks], presets: set[str]) -> list[Line]:
-    """Every number of the paper beside ours; `presets` are those of the suite, empty if unknown."""
+    """Every value of the paper with ours; `presets` are those of our runs, empty if unknown."""
     known = {(fact.environment, fact.phase, fact.label) for fact in facts}
 
     def comparable(fact: Fact) -> bool:
-        """Pretrained in one layout as the paper's, or on random ones where nothing else was run."""
+        """Pretrained in one layout as in the paper, or on random ones where nothing else was run."""
         return pretrained(fact.label) == "fixed" or (fact.environment, fact.phase, base(fact.label)) not in known
 
     fixed = [fact for fact in facts if fact.phase != "downstream" and comparable(fact)]
     steps: dict[tuple[str, str], int] = {}
     for fact in fixed:
         if fact.phase == "train":
-            place = fact.environment, base(fact.label)
-            steps[place] = max(steps.get(place, 0), fact.step)
+            key = fact.environment, base(fact.label)
+            steps[key] = max(steps.get(key, 0), fact.step)
     return [_line(row, fixed, scores, steps.get((row.environment, row.label)), presets) for row in paper()]
 
 
@@ -129,16 +111,17 @@ def _line(row: Row, facts: list[Fact], scores: Mapping[Setting, Tasks], steps: i
         ours, reasons = _measured(row, facts)
     if ours is None:
         return _absent(row)
-    if steps and steps < 0.99 * STEPS[row.environment]:
-        reasons.append(f"pretrained for {steps:,} of {STEPS[row.environment]:,} steps")
+    budget = environments()[row.environment].paper_steps
+    if steps and steps < 0.99 * budget:
+        reasons.append(f"pretrained for {steps:,} of {budget:,} steps")
     if presets != {"paper"}:
         reasons.append(f"preset {' and '.join(sorted(presets))}" if presets else "preset unknown, no suite file")
-    budget = ["Ours: " + ", ".join(reasons) + "."] if reasons else []
-    return Line(row, ours, "no" if reasons else "yes", _verdict(float(row.paper), ours), (*budget, *_known(row)))
+    notes = ["Ours: " + ", ".join(reasons) + "."] if reasons else []
+    return Line(row, ours, "no" if reasons else "yes", _verdict(float(row.paper), ours), (*notes, *_notes(row)))
 
 
 def _absent(row: Row) -> Line:
-    return Line(row, None, "", "not run", _known(row))
+    return Line(row, None, "", "not run", _notes(row))
 
 
 def _task(row: Row, scores: Mapping[Setting, Tasks]) -> tuple[Estimate | None, list[str]]:
@@ -166,7 +149,7 @@ def _task(row: Row, scores: Mapping[Setting, Tasks]) -> tuple[Estimate | None, l
 
 
 def _at(score: Score, episode: int) -> float | None:
-    """The curve at an episode, smoothed as the paper's are; None if training was shorter."""
+    """The curve at an episode, smoothed as in the paper; None if training was shorter."""
     if max(score.curve, default=0) < episode:
         return None
     return float(np.mean([value for at, value in score.curve.items() if episode - SMOOTHING < at <= episode]))
@@ -179,7 +162,7 @@ def _measured(row: Row, facts: list[Fact]) -> tuple[Estimate | None, list[str]]:
     values = per_seed(mine).get(row.label)
     if values is None:
         return None, []
-    reasons = ["error on states kept apart"] if row.quantity == "decoding" else []
+    reasons = ["error on held-out states"] if row.quantity == "decoding" else []
     return over_seeds(values), reasons + ([f"{len(values)} policies instead of one"] if len(values) > 1 else [])
 
 
@@ -193,13 +176,13 @@ def _claim(row: Row, facts: list[Fact]) -> Line:
         return _absent(row)
     ours, best = over_seeds(values[OURS]), max(rivals, key=lambda label: rivals[label].value)
     digits = 2 if row.subject.startswith("cells") else 0
-    result = "SUSD highest" if ours.value > rivals[best].value else f"{name_of(best)} highest"
-    theirs = f"The best rival, {name_of(best)}, has {rivals[best].value:.{digits}f}."
+    result = "SUSD highest" if ours.value > rivals[best].value else f"{title_of(best)} highest"
+    theirs = f"The best rival, {title_of(best)}, has {rivals[best].value:.{digits}f}."
     return Line(row, ours, "no", result, (theirs, note))
 
 
-def _known(row: Row) -> tuple[str, ...]:
-    """What is known of the original's number, and what is wrong with it."""
+def _notes(row: Row) -> tuple[str, ...]:
+    """What is known about the original value, and what is wrong with it."""
     found = [row.note] if row.note else []
     if (row.environment, row.quantity, row.label) == ("multi_particle", "downstream", "dusdi"):
         found.append(WRONG_REWARD)
@@ -238,8 +221,3 @@ def to_csv(lines: Sequence[Line]) -> str:
         ]
         writer.writerow([*first, *numbers, line.same, line.result, " ".join([SOURCES[row.source], *line.notes]).strip()])
     return out.getvalue()
-
-
-def method_name(label: str) -> str:
-    """The names of variants that only the paper has, besides those that every report knows."""
-    return name_of(label) if label in NAMES else label.replace("susd-", "SUSD, ").replace("-", " ")

@@ -1,35 +1,35 @@
-"""Checkpoints: a pytree of arrays and a little JSON in one checksummed file, written whole or not at all.
+"""Checkpoints: a pytree of arrays and some JSON in one checksummed file, which is written completely or not at all.
 
 Layout (little-endian): magic, format version, header length, file length; the header as JSON (epoch, config hash, meta and,
-for each leaf, its path, dtype, shape and offset); the leaves' bytes, each aligned; a blake2b checksum of all of it.
+for each leaf, its path, dtype, shape, offset and checksum); a blake2b checksum of all of that; the leaves' bytes, each
+aligned. Since every leaf has its own checksum, a part of the leaves can be read and verified without the others.
 """
 
 import contextlib
 import errno
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from susd.errors import UserError
+from susd.runs.atomic import replace_file
+from susd.runs.leaves import CHECKSUM_BYTES, Leaf, checksum, chunks, describe, flatten, host_array, to_jax
 
 MAGIC = b"SUSDCKPT"
-VERSION = 1
+VERSION = 2
+OLD_VERSIONS = (1,)  # whose headers have no checksum of their own
 _PREFIX = struct.Struct("<8sIQQ")
-_CHECKSUM_BYTES = 32
-_CHUNK = 1 << 24
 _ALIGN = 64
 
 
@@ -38,39 +38,7 @@ class CheckpointError(UserError):
 
 
 class DamagedCheckpointError(CheckpointError):
-    """The file is not, or no longer, the bytes that were saved; an older checkpoint may still be good."""
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """One array of a checkpoint. `shape` is that of the raw data, which for PRNG keys is the key data."""
-
-    path: str
-    dtype: str
-    shape: tuple[int, ...]
-    impl: str | None = None  # of a PRNG key array
-    rows: tuple[int, int] | None = None  # (axis, n): only the first n rows along axis are stored, the others are zero
-    offset: int = 0  # from the end of the header
-
-    @property
-    def raw_dtype(self) -> np.dtype:
-        """The dtype of the stored bytes."""
-        return np.dtype(np.uint32) if self.dtype.startswith("key<") else jnp.dtype(self.dtype)
-
-    @property
-    def end(self) -> int:
-        """Where the stored bytes end, from the end of the header."""
-        shape = list(self.shape)
-        if self.rows is not None:
-            shape[self.rows[0]] = self.rows[1]
-        return self.offset + self.raw_dtype.itemsize * math.prod(shape)
-
-    def stored(self, array: np.ndarray) -> np.ndarray:
-        """The part of a full array that is stored, as a view."""
-        return array if self.rows is None else array[(slice(None),) * self.rows[0] + (slice(self.rows[1]),)]
-
-    def __str__(self) -> str:
-        return f"{self.dtype}{list(self.shape)}"
+    """The file does not hold the bytes that were saved; an older checkpoint may still be good."""
 
 
 def save(
@@ -87,75 +55,74 @@ def save(
 
     `config` is the hash that `restore` compares. `rows` maps a part of a leaf's path to (axis, n): where everything beyond
     the first n rows along that axis is zero, as in a replay buffer that is not full yet, only those n rows are written.
-    Checkpoints of later epochs are deleted too: the run went back to before they were made.
+    Checkpoints of later epochs are deleted, too: the run was resumed from before they were made.
     """
     if keep < 1:
         raise ValueError(f"keep must be at least 1, got {keep}")
-    arrays = dict(_flatten(state))
+    arrays = dict(flatten(state))
     leaves = _plan(arrays, rows or {})
     table = [asdict(leaf) for leaf in leaves]
     header = json.dumps({"epoch": epoch, "config": config, "meta": meta, "leaves": table}).encode()
-    length = _PREFIX.size + len(header) + (leaves[-1].end if leaves else 0) + _CHECKSUM_BYTES
+    length = _start(len(header)) + (leaves[-1].end if leaves else 0)
 
     folder = Path(folder)
     target = folder / f"step-{epoch:08d}.ckpt"
-    temporary = folder / f".{target.name}.tmp"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for leftover in folder.glob(".step-*.ckpt.tmp"):
+    for leftover in folder.glob(".step-*.tmp"):  # of a process that was killed
+        with contextlib.suppress(OSError):
             leftover.unlink()
-        with open(temporary, "wb") as file:
-            checksum = hashlib.blake2b(digest_size=_CHECKSUM_BYTES)
+    try:
+        with replace_file(target, lambda error: _reason(error, folder, length)) as temporary, open(temporary, "wb") as file:
             for chunk in _content(header, length, leaves, arrays):
                 file.write(chunk)
-                checksum.update(chunk)
-            file.write(checksum.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-        _sync_folder(folder)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError):
-            raise CheckpointError(f"cannot write checkpoint {target}: {_reason(error, folder, length)}") from error
-        raise
+    except UserError as error:
+        raise CheckpointError(str(error)) from error.__cause__
     _delete_old(target, epoch, keep)
     return target
 
 
-def restore(path: Path, like: Any, expected: str | None = None) -> tuple[Any, dict[str, Any]]:
+def restore(
+    path: Path, like: Any, expected: str | None = None, only: tuple[str, ...] = ("",)
+) -> tuple[Any, dict[str, Any]]:
     """Read (state, meta) back as JAX arrays on the default device, bit for bit.
 
     `like` is a pytree of the same structure, of arrays or of the `jax.ShapeDtypeStruct`s that `jax.eval_shape` returns;
-    `expected` is the config hash it must have been saved with. 64-bit leaves stay numpy arrays unless JAX has x64 enabled.
+    `expected` is the config hash it must have been saved with. Only the leaves whose path begins with one of `only` are
+    read and verified; the others stay as they are in `like`. 64-bit leaves stay numpy arrays unless JAX has x64 enabled.
     """
-    wanted = {name: _describe(name, leaf) for name, leaf in _flatten(like)}
+    flat = dict(flatten(like))
     with _opened(path) as file:
-        header = _header(file, path, verify=True)
+        header = _header(file, path)
         made_by = header["config"]
         if expected is not None and made_by != expected:
             raise CheckpointError(
                 f"checkpoint {path} was made by another config: its hash is {made_by!r}, not {expected!r}"
             )
-        found = {leaf.path: leaf for leaf in _table(header)}
-        _compare(path, found, wanted)
-        arrays = [_to_jax(found[name], _read(file, found[name], header["start"])) for name in wanted]
-    return jax.tree.unflatten(jax.tree.structure(like), arrays), header["meta"]
+        leaves = {leaf.path: leaf for leaf in _table(header)}
+        _compare(path, leaves, {name: describe(name, leaf) for name, leaf in flat.items()})
+        wanted = [name for name in flat if name.startswith(only)]
+        if len(wanted) == len(flat):
+            _check_gaps(file, path, leaves.values(), header["start"])
+        for name in wanted:
+            flat[name] = to_jax(leaves[name], _read(file, path, leaves[name], header["start"]))
+    return jax.tree.unflatten(jax.tree.structure(like), flat.values()), header["meta"]
 
 
 def restore_latest(
-    folder: Path, like: Any, expected: str | None = None, on_skip: Callable[[str], None] = lambda _: None
+    folder: Path,
+    like: Any,
+    expected: str | None = None,
+    on_skip: Callable[[str], None] = lambda _: None,
+    only: tuple[str, ...] = ("",),
 ) -> tuple[Any, dict[str, Any], Path]:
-    """Restore the newest undamaged checkpoint as (state, meta, path); `on_skip` is told of each damaged one passed over."""
+    """Restore the newest undamaged checkpoint as (state, meta, path); `on_skip` receives the error of each damaged one."""
     paths = checkpoints(folder)
     if not paths:
         raise CheckpointError(f"no checkpoint in {folder}")
     reasons = []
     for path in paths:
         try:
-            return *restore(path, like, expected), path
-        except DamagedCheckpointError as error:  # a mismatch with `like` is no damage: older ones would not fit either
+            return *restore(path, like, expected, only), path
+        except DamagedCheckpointError as error:  # a mismatch with `like` is no damage: older ones would not fit, either
             reasons.append(str(error))
             on_skip(str(error))
     raise CheckpointError(f"no usable checkpoint in {folder}, all {len(paths)} are damaged: {'; '.join(reasons)}")
@@ -173,92 +140,67 @@ def epoch_of(path: Path) -> int:
 
 
 def inspect(path: Path) -> dict[str, Any]:
-    """A checkpoint's header: version, epoch, config, meta, leaves and file size; cheap, as the checksum is not checked."""
+    """A checkpoint's header: version, epoch, config, meta, leaves and file size; cheap, as no leaf is read."""
     with _opened(path) as file:
-        header = _header(file, path, verify=False)
+        header = _header(file, path)
     return {"bytes": header.pop("length"), **{name: value for name, value in header.items() if name != "start"}}
 
 
 def digest(state: Any) -> str:
     """A checksum of the whole content of a pytree of arrays: paths, dtypes, shapes and bytes."""
-    return _digest((_describe(path, array), _host(array)) for path, array in _flatten(state))
+    return _digest((describe(path, array), host_array(array)) for path, array in flatten(state))
 
 
 def digest_of(path: Path) -> str:
     """The `digest` of the state in a checkpoint file, without knowing its structure."""
     with _opened(path) as file:
-        header = _header(file, path, verify=True)
-        return _digest((leaf, _read(file, leaf, header["start"])) for leaf in _table(header))
+        header = _header(file, path)
+        leaves = _table(header)
+        _check_gaps(file, path, leaves, header["start"])
+        return _digest((leaf, _read(file, path, leaf, header["start"])) for leaf in leaves)
 
 
 def _digest(content: Iterator[tuple[Leaf, np.ndarray]]) -> str:
     total = hashlib.blake2b(digest_size=16)
     for leaf, array in content:
         total.update(json.dumps([leaf.path, leaf.dtype, leaf.shape, leaf.impl]).encode() + b"\n")
-        for chunk in _chunks(array):
+        for chunk in chunks(array):
             total.update(chunk)
     return total.hexdigest()
 
 
-def _flatten(tree: Any) -> Iterator[tuple[str, Any]]:
-    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
-        yield jax.tree_util.keystr(path), leaf
-
-
-def _describe(path: str, leaf: Any) -> Leaf:
-    dtype = getattr(leaf, "dtype", None)
-    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        impl = str(jax.random.key_impl(leaf)) if isinstance(leaf, jax.Array) else None
-        return Leaf(path, str(dtype), jax.eval_shape(jax.random.key_data, leaf).shape, impl)
-    if dtype is None or not (jnp.issubdtype(dtype, np.number) or jnp.issubdtype(dtype, np.bool_)):
-        raise TypeError(f"leaf {path or 'at the root'} of a checkpoint must be an array, got {type(leaf).__name__}")
-    return Leaf(path, np.dtype(dtype).name, tuple(leaf.shape))
-
-
-def _host(leaf: Any) -> np.ndarray:
-    """The raw data as a C-contiguous little-endian numpy array; on a CPU a view, not a copy."""
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.random.key_data(leaf)
-    array = np.asarray(leaf)
-    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
-
-
-def _chunks(array: np.ndarray) -> Iterator[memoryview]:
-    """Views of the array's memory in order, as pieces of bytes; the array is a stored part of a C-contiguous one."""
-    if not array.flags.c_contiguous:
-        for part in array:
-            yield from _chunks(part)
-        return
-    flat = array.reshape(-1).view(np.uint8)
-    for start in range(0, flat.size, _CHUNK):
-        yield flat[start : start + _CHUNK].data
-
-
-def _filled(leaf: Leaf, array: Any, rows: Mapping[str, tuple[int, int]]) -> tuple[int, int] | None:
-    """How much of a leaf has to be stored. The bytes are looked at, so that a wrong `rows` costs space but never data."""
+def _filled(leaf: Leaf, array: np.ndarray, rows: Mapping[str, tuple[int, int]]) -> tuple[int, int] | None:
+    """How much of a leaf has to be stored. The bytes are checked, so that a wrong `rows` costs space but never data."""
     for part, (axis, count) in rows.items():
         if part in leaf.path and len(leaf.shape) > axis and 0 <= count < leaf.shape[axis]:
-            rest = _host(array)[(slice(None),) * axis + (slice(count, None),)]
-            return (axis, count) if not any(np.asarray(chunk).max() for chunk in _chunks(rest)) else None
+            rest = array[(slice(None),) * axis + (slice(count, None),)]
+            return (axis, count) if not any(np.asarray(chunk).max() for chunk in chunks(rest)) else None
     return None
 
 
 def _plan(arrays: Mapping[str, Any], rows: Mapping[str, tuple[int, int]]) -> list[Leaf]:
     leaves, end = [], 0
     for path, array in arrays.items():
-        leaf = _describe(path, array)
-        leaves.append(replace(leaf, rows=_filled(leaf, array, rows), offset=-(-end // _ALIGN) * _ALIGN))
-        end = leaves[-1].end
+        leaf, host = describe(path, array), host_array(array)
+        leaf = replace(leaf, rows=_filled(leaf, host, rows), offset=-(-end // _ALIGN) * _ALIGN)
+        leaves.append(replace(leaf, checksum=checksum(leaf.stored(host))))
+        end = leaf.end
     return leaves
 
 
+def _start(header_length: int) -> int:
+    """Where the leaves' bytes begin."""
+    return _PREFIX.size + header_length + CHECKSUM_BYTES
+
+
 def _content(header: bytes, length: int, leaves: list[Leaf], arrays: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
-    yield _PREFIX.pack(MAGIC, VERSION, len(header), length)
-    yield header
+    head = _PREFIX.pack(MAGIC, VERSION, len(header), length) + header
+    yield head
+    yield hashlib.blake2b(head, digest_size=CHECKSUM_BYTES).digest()
     end = 0
     for leaf in leaves:
         yield bytes(leaf.offset - end)
-        yield from _chunks(leaf.stored(_host(arrays[leaf.path])))
+        yield from chunks(leaf.stored(host_array(arrays[leaf.path])))
         end = leaf.end
 
 
@@ -273,39 +215,39 @@ def _opened(path: Path) -> Iterator[BufferedReader]:
         raise DamagedCheckpointError(f"checkpoint {path} cannot be read: {error.strerror or error}") from error
 
 
-def _header(file: BufferedReader, path: Path, verify: bool) -> dict[str, Any]:
-    """The header, with the `version`, the `length` of the file and the `start` of the leaves' bytes added."""
+def _header(file: BufferedReader, path: Path) -> dict[str, Any]:
+    """The verified header, with the `version`, the `length` of the file and the `start` of the leaves' bytes added."""
     size = os.fstat(file.fileno()).st_size
     prefix = file.read(_PREFIX.size)
     if prefix[: len(MAGIC)] != MAGIC[: len(prefix)]:
         raise DamagedCheckpointError(f"{path} is not a susd checkpoint, or its beginning is damaged")
     if len(prefix) < _PREFIX.size:
-        raise DamagedCheckpointError(f"checkpoint {path} is cut short: it has only {size} bytes")
+        raise DamagedCheckpointError(f"checkpoint {path} is incomplete: it has only {size} bytes")
     _, version, header_length, length = _PREFIX.unpack(prefix)
     if size < length:
-        raise DamagedCheckpointError(f"checkpoint {path} is cut short: it has {size} of {length} bytes")
-    start = _PREFIX.size + header_length
-    if size > length or start + _CHECKSUM_BYTES > length:
+        raise DamagedCheckpointError(f"checkpoint {path} is incomplete: it has {size} of {length} bytes")
+    start = _start(header_length)
+    if size > length or start > length:
         raise DamagedCheckpointError(f"checkpoint {path} is damaged: it has {size} bytes instead of {length}")
-    if verify and not _matches_checksum(file, size):  # before the version is believed
-        raise DamagedCheckpointError(f"checkpoint {path} is damaged: its checksum does not match its content")
+    header, stored = file.read(header_length), file.read(CHECKSUM_BYTES)
+    intact = hashlib.blake2b(prefix + header, digest_size=CHECKSUM_BYTES).digest() == stored
+    if not intact and version not in OLD_VERSIONS:
+        raise DamagedCheckpointError(f"checkpoint {path} is damaged: the checksum of its header does not match")
     if version != VERSION:
-        raise CheckpointError(f"checkpoint {path} has format {version}; this version of susd reads format {VERSION}")
-    file.seek(_PREFIX.size)
-    try:
-        return dict(json.loads(file.read(header_length))) | {"version": version, "length": length, "start": start}
-    except (ValueError, TypeError) as error:
-        raise DamagedCheckpointError(f"checkpoint {path} is damaged: its header is not readable") from error
+        raise CheckpointError(
+            f"checkpoint {path} has format {version}; this version of susd reads format {VERSION}: train the run again"
+        )
+    return dict(json.loads(header)) | {"version": version, "length": length, "start": start}
 
 
-def _matches_checksum(file: BufferedReader, size: int) -> bool:
-    checksum = hashlib.blake2b(digest_size=_CHECKSUM_BYTES)
-    file.seek(0)
-    remaining = size - _CHECKSUM_BYTES
-    while remaining > 0 and (chunk := file.read(min(_CHUNK, remaining))):
-        checksum.update(chunk)
-        remaining -= len(chunk)
-    return file.read() == checksum.digest()
+def _check_gaps(file: BufferedReader, path: Path, leaves: Iterable[Leaf], start: int) -> None:
+    """The bytes between the leaves, which no checksum covers, must be zero."""
+    end = 0
+    for leaf in leaves:
+        file.seek(start + end)
+        if any(file.read(leaf.offset - end)):
+            raise DamagedCheckpointError(f"checkpoint {path} is damaged: the bytes before leaf {leaf.path} are not zero")
+        end = leaf.end
 
 
 def _table(header: dict[str, Any]) -> list[Leaf]:
@@ -326,20 +268,15 @@ def _compare(path: Path, found: Mapping[str, Leaf], wanted: Mapping[str, Leaf]) 
         raise CheckpointError(f"checkpoint {path} was made by another config or environment: {'; '.join(wrong[:3])}{more}")
 
 
-def _read(file: BufferedReader, leaf: Leaf, start: int) -> np.ndarray:
+def _read(file: BufferedReader, path: Path, leaf: Leaf, start: int) -> np.ndarray:
     array = np.zeros(leaf.shape, leaf.raw_dtype)
     file.seek(start + leaf.offset)
-    for chunk in _chunks(leaf.stored(array)):
+    for chunk in chunks(leaf.stored(array)):
         if file.readinto(chunk) != chunk.nbytes:
             raise OSError(errno.EIO, "the file became shorter while it was read")
+    if checksum(leaf.stored(array)) != leaf.checksum:
+        raise DamagedCheckpointError(f"checkpoint {path} is damaged: the checksum of leaf {leaf.path} does not match")
     return array
-
-
-def _to_jax(leaf: Leaf, array: np.ndarray) -> Any:
-    if leaf.impl is not None:
-        return jax.random.wrap_key_data(jax.device_put(array), impl=leaf.impl)
-    # Not committed to the device, just as the arrays of a new run, so that both share compiled functions.
-    return jax.device_put(array) if jax.dtypes.canonicalize_dtype(array.dtype) == array.dtype else array
 
 
 def _delete_old(newest: Path, epoch: int, keep: int) -> None:
@@ -349,18 +286,9 @@ def _delete_old(newest: Path, epoch: int, keep: int) -> None:
             with contextlib.suppress(OSError):
                 path.unlink()
             continue
-        with contextlib.suppress(CheckpointError):  # one that is cut short does not count as kept
+        with contextlib.suppress(CheckpointError):  # an incomplete one does not count as kept
             inspect(path)
             kept += 1
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name itself survive a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _reason(error: OSError, folder: Path, needed: int) -> str:

@@ -1,15 +1,14 @@
-"""The folder of a run, its metrics and what is shown while it runs.
+"""The folder of a run and its metrics.
 
     config.json  meta.json  metrics.jsonl  checkpoints/  figures/  videos/
 
-`config.json` is written last, so a folder that has one holds a whole run. JAX and rich are imported where they are needed.
+`config.json` is written last, so that a folder that has one is complete. JAX is imported where it is needed.
 """
 
 import contextlib
 import errno
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
 import math
 import os
@@ -19,25 +18,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from susd.errors import UserError
+from susd.runs.atomic import replace_file, write_json
 
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
-def write_json(path: Path, obj: Any) -> None:
-    """Write a JSON file whole or not at all."""
-    write_text(path, json.dumps(obj, indent=2, ensure_ascii=False) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    _replace(path, text.encode())
-
-
 def make_folder(path: Path) -> None:
-    """Make a folder with its parents, or say why that is impossible."""
+    """Make a folder with its parents; a UserError says why that is impossible."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -72,17 +62,17 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, config: dict[str, Any], command: str) -> "RunFolder":
-        """Make the folder of a new run; refuse a place that cannot be written to or already holds a run."""
+        """Make the folder of a new run; refuse one that cannot be written to or already holds a run."""
         path = Path(path)
-        check_place(path)
-        run = cls(path, config, describe_machine(config, command))  # what may fail comes before the first folder is made
+        check_folder(path)
+        run = cls(path, config, describe_machine(config, command))  # before the first folder is made, since it may fail
         try:
             for name in ("checkpoints", "figures", "videos"):
                 (path / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot make run folder {path}: {error.strerror}") from error
-        with run.lock():  # two processes may have found the place free at the same time
-            check_place(path)
+        with run.lock():  # two processes may have found the folder free at the same time
+            check_folder(path)
             write_json(path / "meta.json", run.meta)
             write_json(path / "config.json", config)
         return cls.open(path)
@@ -136,21 +126,22 @@ class RunFolder:
             raise UserError(f"cannot write metrics to {self.metrics}: {error.strerror}") from error
 
     def sync_metrics(self) -> None:
-        """Put the metrics on the disk; to be done before a checkpoint, which must not outlive them in a power failure."""
+        """Flush the metrics to the disk: a checkpoint must not be newer than its metrics after a power failure."""
         if self.metrics.exists():
             with open(self.metrics, "ab") as file:
                 os.fsync(file.fileno())
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All rows of the metrics file; a last line that was not written to its end is ignored."""
+        """All rows of the metrics file; an incomplete last line is ignored."""
         return [_numbers(row) for _, row in self._lines()]
 
     def truncate_metrics(self, epoch: int) -> None:
-        """Drop the rows after `epoch` and a half-written last line: the run resumed from there writes them again."""
+        """Drop the rows after `epoch` and an incomplete last line: the resumed run writes them again."""
         kept = [line for line, row in self._lines() if row["epoch"] <= epoch]
         content = b"".join(line + b"\n" for line in kept)
         if self.metrics.exists() and self.metrics.read_bytes() != content:
-            _replace(self.metrics, content)
+            with replace_file(self.metrics) as temporary:
+                temporary.write_bytes(content)
 
     def _lines(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
         lines = self.metrics.read_bytes().split(b"\n") if self.metrics.exists() else []
@@ -168,7 +159,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from training in this folder; the system lifts the lock if this one dies."""
+        """Keep other processes from training in this folder; the system releases the lock if this one dies."""
         import fcntl
 
         path = self.path / ".lock"
@@ -192,21 +183,21 @@ class RunFolder:
             yield
 
 
-def check_place(path: Path) -> None:
-    """Refuse a place that already holds a run or cannot be written to."""
+def check_folder(path: Path) -> None:
+    """Refuse a folder that already holds a run or cannot be written to."""
     if (path / "config.json").exists():
-        raise UserError(f"{path} already holds a run; continue it with --resume or name another folder with --run")
-    place = path
-    while not (place.exists() or place.is_symlink()) and place != place.parent:
-        place = place.parent
-    if not place.is_dir():
-        raise UserError(f"cannot make run folder {path}: {place} is not a folder")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise UserError(f"cannot make run folder {path}: no permission to write in {place}")
+        raise UserError(f"{path} already holds a run; continue it with --resume or choose another folder with --run")
+    parent = path
+    while not (parent.exists() or parent.is_symlink()) and parent != parent.parent:
+        parent = parent.parent
+    if not parent.is_dir():
+        raise UserError(f"cannot make run folder {path}: {parent} is not a folder")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise UserError(f"cannot make run folder {path}: no permission to write in {parent}")
 
 
 def describe_machine(config: Mapping[str, Any], command: str) -> dict[str, Any]:
-    """What a result must carry to be traced: versions, device, commit, config hash, command and time."""
+    """Where a result comes from: versions, device, commit, config hash, command and time."""
     import jax
 
     device = jax.devices()[0]
@@ -231,28 +222,14 @@ def source_commit(file: Path) -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
     try:
-        git("ls-files", "--error-unmatch", file.name)  # an installed copy may lie inside a repository of something else
+        git("ls-files", "--error-unmatch", file.name)  # an installed copy may be inside another repository
         return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
-
-
 def _plain(value: Any) -> Any:
-    """A value as JSON knows it: arrays as numbers or lists, floats that are not finite as strings."""
+    """A value for JSON: arrays as numbers or lists, floats that are not finite as strings."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -269,68 +246,3 @@ def _numbers(value: Any) -> Any:
     if isinstance(value, list):
         return [_numbers(item) for item in value]
     return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
-
-
-class Sink(Protocol):
-    """Where rows of metrics go besides `metrics.jsonl`."""
-
-    def write(self, row: Mapping[str, Any]) -> None:
-        """Log the numbers of one row at its epoch."""
-
-    def close(self) -> None:
-        """Write out what is pending."""
-
-
-class _TensorBoard:
-    def __init__(self, folder: Path) -> None:
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError as error:
-            raise UserError(_missing("tensorboard")) from error
-        self._writer = SummaryWriter(str(folder / "tensorboard"))
-
-    def write(self, row: Mapping[str, Any]) -> None:
-        for name, value in _scalars(row).items():
-            self._writer.add_scalar(name, value, row["epoch"])
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class _WandB:
-    def __init__(self, folder: Path) -> None:
-        try:
-            import wandb
-        except ImportError as error:
-            raise UserError(_missing("wandb")) from error
-        identity = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]  # a resumed run goes on in its place
-        config = read_json(folder / "config.json")
-        self._run = wandb.init(project="susd", name=folder.name, id=identity, resume="allow", dir=folder, config=config)
-
-    def write(self, row: Mapping[str, Any]) -> None:
-        self._run.log(_scalars(row), step=row["epoch"])
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-def check_sinks(tensorboard: bool, wandb: bool) -> None:
-    """Refuse sinks whose package is missing, before a run is begun."""
-    for wanted, extra, module in ((tensorboard, "tensorboard", "tensorboardX"), (wandb, "wandb", "wandb")):
-        if wanted and importlib.util.find_spec(module) is None:
-            raise UserError(_missing(extra))
-
-
-def _missing(extra: str) -> str:
-    return f"--{extra} needs a package that is missing: pip install 'susd[{extra}]'"
-
-
-def open_sinks(folder: Path, tensorboard: bool, wandb: bool) -> list[Sink]:
-    """The sinks asked for; each is an optional package."""
-    sinks: list[Sink] = [_TensorBoard(folder)] if tensorboard else []
-    return [*sinks, _WandB(folder)] if wandb else sinks
-
-
-def _scalars(row: Mapping[str, Any]) -> dict[str, float]:
-    plain = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in row.items()}
-    return {name: value for name, value in plain.items() if isinstance(value, int | float) and name != "epoch"}

@@ -1,4 +1,4 @@
-"""The line that shows how far something is, and numbers as it prints them."""
+"""The progress line of a run, and short forms of numbers and durations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Progress:
-    """One line that shows how far a run is: a bar in a terminal, in a log file a plain line every ten seconds."""
+    """The progress of a run: a bar in a terminal, a plain line every ten seconds in a log file."""
 
     _INTERVAL = 10.0
 
@@ -51,7 +51,7 @@ class Progress:
         self.close()
 
     def close(self) -> None:
-        """Leave the last line as it is and give the terminal back."""
+        """Stop the bar; its last line stays."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

@@ -1,4 +1,4 @@
-"""Tasks in the Kitchen: butter in pot, meatball in pot, pot on stove, pot on target. One point for each step it holds."""
+"""Tasks in the Kitchen: butter in pot, meatball in pot, pot on stove, pot on target. Each gives a point per step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEAR = 0.07  # how far from the target's centre the pot may be, in the plane
 
 
 def butter_in_pot(facts: Facts) -> np.ndarray:
-    """BiP: the butter touched the bottom of the pot one control step ago, as the original has it."""
+    """BiP: the butter touched the bottom of the pot one control step ago, as in the original."""
     return facts.butter_was_in_pot
 
 
@@ -44,7 +44,7 @@ PREDICATES: dict[str, Callable[[Facts], np.ndarray]] = {
 
 @dataclass(frozen=True)
 class KitchenTask(HostTask):
-    """One of the four; the high level sees the plain observation and nothing ends an episode early."""
+    """One of the four. The high-level policy sees the environment's observation; no episode ends early."""
 
     env: Kitchen
     predicate: str
@@ -52,9 +52,9 @@ class KitchenTask(HostTask):
     horizon = 250
 
     @property
-    def bound(self) -> float:
+    def ceiling(self) -> np.ndarray:
         """One point in every step."""
-        return self.horizon / SKILL_STEPS
+        return np.ones(self.horizon // SKILL_STEPS)
 
     def score(self) -> np.ndarray:
         """[W] 1 where the condition held at the end of the last step, else 0."""

@@ -1,7 +1,7 @@
-"""How fast this machine is: environment steps, gradient steps beside the machine's own matmul rate, whole epochs.
+"""How fast this machine is: environment steps, gradient steps compared with the machine's matmul rate, whole epochs.
 
-Times exclude compilation. Things that are compared are measured in turns and compared turn by turn, so that other work on
-the machine disturbs both alike.
+Times exclude compilation. Things that are compared are measured alternately and compared round by round, so that other
+work on the machine affects both equally.
 """
 
 from __future__ import annotations
@@ -25,48 +25,52 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from susd import replay
 from susd.config import Config, configure
-from susd.envs.base import Environment, HostEnvironment
+from susd.envs.base import Environment, HostEnvironment, close
+from susd.envs.vector import is_functional
 from susd.errors import UserError
-from susd.methods.registry import METHOD_OPTIONS, METHODS
+from susd.methods.registry import method_options, methods
 from susd.runs.folder import describe_machine
 from susd.runs.progress import short
-from susd.training.build import build_env
-from susd.training.trainer import Trainer, TrainState, subkey
+from susd.training.trainer import Trainer, TrainState, build_env, subkey
 
-NUM_ENVS = 1024  # of a functional environment
-MATMUL = 2048  # large enough that a machine's rate no longer grows with it
+NUM_ENVS, STEPS = 1024, 100  # of a functional environment: how many, and steps of one scan
+MATMUL = 2048  # large enough that the rate no longer grows with it
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 def run(what: str, config: Config, seconds: float, num_envs: int | None = None) -> dict[str, Any]:
     """Measure `env`, `update` or `epoch` for about `seconds` after compiling; the result is plain JSON."""
     if what not in _BENCHES:
-        raise UserError(f"there is no benchmark {what!r}; choose one of {', '.join(_BENCHES)}")
+        raise UserError(f"benchmark {what!r} is unknown; choose one of {', '.join(_BENCHES)}")
     if not (seconds > 0 and math.isfinite(seconds)):
         raise UserError(f"--seconds is {seconds:g}; it must be more than 0")
     if num_envs is not None and num_envs < 1:
         raise UserError(f"--num-envs is {num_envs}; it must be at least 1")
-    numbers = _BENCHES[what](config, seconds, num_envs)
+    values = _BENCHES[what](config, seconds, num_envs)
     meta = describe_machine(config.to_json(), "")
-    del meta["command"]  # it holds this machine's paths, and the config says more
-    return {"bench": what, "config": config.to_json(), **meta, **numbers, "peak_resident_bytes": peak_memory()}
+    del meta["command"]  # it holds paths of this machine, and the config says more
+    return {"bench": what, "config": config.to_json(), **meta, **values, "peak_resident_bytes": peak_memory()}
 
 
 def bench_env(config: Config, seconds: float, num_envs: int | None = None) -> dict[str, Any]:
-    """Steps per second of many worlds under uniformly random actions, all steps in one scan, observations included."""
-    env, steps = build_env(config if num_envs is None else dataclasses.replace(config, episodes=num_envs)), 100
-    if not isinstance(env, Environment):
-        return _bench_host(env, seconds, config.seed)
-    num_envs = num_envs or NUM_ENVS
+    """Environment steps per second under uniformly random actions, observations included."""
+    env = build_env(config if num_envs is None else dataclasses.replace(config, episodes=num_envs))
+    try:
+        return measure_env(env, seconds, config.seed, num_envs or NUM_ENVS)
+    finally:
+        close(env)
+
+
+def measure_env(
+    env: Environment | HostEnvironment, seconds: float, seed: int = 0, num_envs: int = NUM_ENVS
+) -> dict[str, Any]:
+    """Steps per second of a functional environment in one scan, or of a host environment in whole episodes with resets."""
     with _stopwatch() as compile_seconds:
-        start, advance = _random_walk(env, num_envs, steps)
-        state = start(jax.random.key(config.seed))
-        state = jax.block_until_ready(advance(state, jax.random.key(0)))
-
-    def once() -> None:
-        nonlocal state
-        state = jax.block_until_ready(advance(state, jax.random.key(1)))
-
+        if is_functional(env):
+            once, steps = _random_scan(env, num_envs, seed), STEPS
+        else:
+            once, steps, num_envs = _random_episode(env, seed), env.spec.horizon, env.num_envs
+        once()
     times = measure({"env": once}, seconds)["env"]
     return {
         "num_envs": num_envs,
@@ -77,33 +81,11 @@ def bench_env(config: Config, seconds: float, num_envs: int | None = None) -> di
     }
 
 
-def _bench_host(env: HostEnvironment, seconds: float, seed: int) -> dict[str, Any]:
-    """The same of a host environment: whole episodes, resets included, by default in as many worlds as a run has."""
-    random, shape = np.random.default_rng(seed), (env.num_envs, env.spec.action_size)
-
-    def once() -> None:
-        env.reset(int(random.integers(2**31)))
-        for _ in range(env.spec.horizon):
-            env.step(random.uniform(-1.0, 1.0, shape).astype(np.float32))
-
-    with _stopwatch() as compile_seconds:
-        once()
-    times = measure({"env": once}, seconds)["env"]
-    steps = env.num_envs * env.spec.horizon
-    return {
-        "num_envs": env.num_envs,
-        "env_steps_per_second": steps / statistics.median(times),
-        "env_steps_per_second_best": steps / min(times),
-        "repetitions": len(times),
-        "compile_seconds": compile_seconds[0],
-    }
-
-
 @dataclass(frozen=True)
 class _Updates:
     """Gradient steps of one learner, compiled and ready to be timed."""
 
-    turn: Callable[[], None]  # takes `steps` gradient steps
+    run: Callable[[], None]  # takes `steps` gradient steps
     steps: int
     flops: int  # of the matrix products of one step
     flops_xla: float | None
@@ -112,13 +94,13 @@ class _Updates:
 
 
 def _updates(trainer: Trainer) -> _Updates:
-    """Compile the updates of a program's learner on replayed batches of its untrained policy."""
+    """Compile the updates of a trainer's learner on replayed batches of its untrained policy."""
     config, learner = trainer.config, trainer.learner
     state = jax.jit(learner.init)(jax.random.key(config.seed))
     buffer = _filled(trainer)
     example = jax.eval_shape(lambda: replay.sample(buffer, jax.random.key(0), config.batch_size))
     flops = matmul_flops(learner.update, state, example, jax.random.key(0))
-    steps = max(1, min(config.gradient_steps, round(2e10 / flops)))  # a fraction of a second per turn
+    steps = max(1, min(config.gradient_steps, round(2e10 / flops)))  # a fraction of a second per call
     parameters = sum(x.size for x in jax.tree.leaves((state.params, state.sac.actor, state.sac.critic)))
     counted = (jax.jit(learner.update).lower(state, example, jax.random.key(0)).cost_analysis() or {}).get("flops")
 
@@ -128,22 +110,22 @@ def _updates(trainer: Trainer) -> _Updates:
     with _stopwatch() as compile_seconds:
         compiled = jax.jit(learn, donate_argnums=0).lower(state, jax.random.key(0)).compile()
 
-    def turn() -> None:
+    def run() -> None:
         nonlocal state
         state = jax.block_until_ready(compiled(state, jax.random.key(1)))
 
-    return _Updates(turn, steps, flops, counted, parameters, compile_seconds[0])
+    return _Updates(run, steps, flops, counted, parameters, compile_seconds[0])
 
 
 def bench_update(config: Config, seconds: float, num_envs: int | None = None) -> dict[str, Any]:
-    """Gradient steps per second on replayed batches, and their FLOP/s as a share of a large matmul's, in the same run."""
+    """Gradient steps per second on replayed batches, and their FLOP/s as a share of those of a large matmul."""
     del num_envs
     if config.seeds > 1:
-        raise UserError(f"--seeds is {config.seeds}, but `update` measures one agent; `susd bench epoch` takes many")
+        raise UserError(f"--seeds is {config.seeds}, but `update` measures one agent; `susd bench epoch` measures several")
     updates = _updates(Trainer.build(config))
     flops, steps = updates.flops, updates.steps
     kinds = ["float32", *(["bfloat16"] if config.precision == "bfloat16" else [])]
-    times = measure({"update": updates.turn, **{kind: matmul(kind) for kind in kinds}}, seconds)
+    times = measure({"update": updates.run, **{kind: matmul(kind, MATMUL) for kind in kinds}}, seconds)
     result: dict[str, Any] = {
         "gradient_steps_per_second": steps / statistics.median(times["update"]),
         "gradient_steps_per_second_best": steps / min(times["update"]),
@@ -165,23 +147,23 @@ def bench_update(config: Config, seconds: float, num_envs: int | None = None) ->
 
 
 def bench_methods(config: Config, seconds: float, num_envs: int | None = None) -> dict[str, Any]:
-    """Gradient steps per second of every method, in turns: time and FLOPs of one step beside those of SUSD."""
+    """Gradient steps per second of every method: time and FLOPs of one step compared with those of SUSD."""
     del num_envs
     preset = configure(config.env, config.preset, method=config.method).to_json()
-    changes = {k: v for k, v in config.to_json().items() if v != preset[k]}
-    for name in sorted(changes.keys() & (METHOD_OPTIONS | {"seeds"})):
+    changes = {k: v for k, v in config.to_json().items() if v != preset.get(k)}
+    for name in sorted(changes.keys() & (method_options() | {"seeds"})):
         what = "it measures one agent of each method" if name == "seeds" else "not all methods have it"
         raise UserError(
             f"--{name.replace('_', '-')} is {changes[name]!r}, but {what}; leave it out of `susd bench methods`"
         )
     configs = {
-        name: configure(**{**changes, "env": config.env, "preset": config.preset, "method": name}) for name in METHODS
+        name: configure(**{**changes, "env": config.env, "preset": config.preset, "method": name}) for name in methods()
     }
-    programs = {name: Trainer.build(of_method) for name, of_method in configs.items()}  # what is refused, is so at once
-    updates = {name: _updates(trainer) for name, trainer in programs.items()}
-    times = measure({name: one.turn for name, one in updates.items()}, seconds)
+    trainers = {name: Trainer.build(one) for name, one in configs.items()}  # all first, so that errors come at once
+    updates = {name: _updates(trainer) for name, trainer in trainers.items()}
+    times = measure({name: one.run for name, one in updates.items()}, seconds)
     per_step = {name: [t / updates[name].steps for t in times[name]] for name in updates}
-    methods = {
+    measured = {
         name: {
             "gradient_steps_per_second": 1 / statistics.median(per_step[name]),
             "flops_per_update": one.flops,
@@ -191,16 +173,16 @@ def bench_methods(config: Config, seconds: float, num_envs: int | None = None) -
         }
         for name, one in updates.items()
     }
-    return {"methods": methods, "repetitions": len(times["susd"])}
+    return {"methods": measured, "repetitions": len(times["susd"])}
 
 
 def bench_epoch(config: Config, seconds: float, num_envs: int | None = None) -> dict[str, Any]:
-    """Whole epochs of `susd train`, collecting and learning, per second."""
+    """Whole epochs of `susd train`, collection and learning, per second."""
     del num_envs
     trainer = Trainer.build(config)
     with _stopwatch() as compile_seconds:
         trainer.compile()
-    # Counting from the last epoch of the warm-up makes every epoch learn, without collecting the warm-up first.
+    # Epochs counted from the end of the warm-up all learn, without collecting the warm-up first.
     state, epoch = trainer.start(), max(trainer.warmup_epochs, 0)
     state = jax.block_until_ready(trainer.run_epoch(state, epoch))[0]
 
@@ -234,20 +216,20 @@ _BENCHES: dict[str, Callable[[Config, float, int | None], dict[str, Any]]] = {
 
 
 def measure(functions: dict[str, Callable[[], Any]], seconds: float, least: int = 3) -> dict[str, list[float]]:
-    """Call all functions in turns for that long, at least `least` turns; the seconds of every call."""
+    """Call all functions alternately for that long, each at least `least` times; the seconds of every call."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     began = time.perf_counter()
-    turns = 0
-    while turns < least or time.perf_counter() - began < seconds:
+    rounds = 0
+    while rounds < least or time.perf_counter() - began < seconds:
         for name, function in functions.items():
             started = time.perf_counter()
             function()
             times[name].append(time.perf_counter() - started)
-        turns += 1
+        rounds += 1
     return times
 
 
-def matmul(kind: str, size: int = MATMUL) -> Callable[[], Any]:
+def matmul(kind: str, size: int) -> Callable[[], Any]:
     """A compiled product of two square matrices, `float32` or `bfloat16` with float32 accumulation; 2 size^3 FLOPs."""
     matrix = jax.random.normal(jax.random.key(0), (size, size)).astype(kind)
     product = jax.jit(lambda a: jnp.matmul(a, a, preferred_element_type=jnp.float32))
@@ -258,7 +240,7 @@ def matmul(kind: str, size: int = MATMUL) -> Callable[[], Any]:
 def matmul_flops(function: Callable[..., Any], *arguments: Any) -> int:
     """FLOPs of all matrix products of a function, two per multiplication and addition, from the shapes alone."""
     jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
-    # Products whose result nobody uses are written down, a hand-made gradient's for instance, but never run.
+    # Unused products are in the jaxpr, for instance those of a gradient written by hand, but they never run.
     return _count(dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0])
 
 
@@ -286,8 +268,20 @@ def _inner(params: dict[str, Any]) -> Iterator[Jaxpr]:
                 yield item
 
 
-def _random_walk(env: Environment, num_envs: int, steps: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Compiled (key) -> state and (state, key) -> state after `steps` random steps, with the worlds' last observations."""
+def _random_episode(env: HostEnvironment, seed: int) -> Callable[[], None]:
+    """One episode of random actions, with the reset."""
+    random, shape = np.random.default_rng(seed), (env.num_envs, env.spec.action_size)
+
+    def once() -> None:
+        env.reset(int(random.integers(2**31)))
+        for _ in range(env.spec.horizon):
+            env.step(random.uniform(-1.0, 1.0, shape).astype(np.float32))
+
+    return once
+
+
+def _random_scan(env: Environment, num_envs: int, seed: int) -> Callable[[], None]:
+    """STEPS random steps, compiled as one scan over the state and the last observations."""
     observe = jax.vmap(env.observe)
 
     def start(key: jax.Array) -> Any:
@@ -301,15 +295,22 @@ def _random_walk(env: Environment, num_envs: int, steps: int) -> tuple[Callable[
         return (state, observe(state)), None
 
     def advance(carry: Any, key: jax.Array) -> Any:
-        return jax.lax.scan(one, carry, jax.random.split(key, steps))[0]
+        return jax.lax.scan(one, carry, jax.random.split(key, STEPS))[0]
 
-    return jax.jit(start), jax.jit(advance, donate_argnums=0)
+    carry = jax.jit(start)(jax.random.key(seed))
+    compiled = jax.jit(advance, donate_argnums=0)
+
+    def once() -> None:
+        nonlocal carry
+        carry = jax.block_until_ready(compiled(carry, jax.random.key(1)))
+
+    return once
 
 
 def _filled(trainer: Trainer) -> replay.Replay:
     """A small full replay of transitions of the untrained policy."""
     spec, copies = trainer.env.spec, max(1, 10_000 // trainer.chunk)
-    if not isinstance(trainer.env, Environment):
+    if not is_functional(trainer.env):
         state, key = jax.jit(trainer.init)(jnp.int32(trainer.config.seed)), jax.random.key(trainer.config.seed)
         buffer = replay.init(copies * trainer.chunk, spec.obs_size, spec.action_size, trainer.learner.method.skills.size)
         for copy in range(copies):
@@ -327,7 +328,7 @@ def _filled(trainer: Trainer) -> replay.Replay:
 
 
 def peak_memory() -> int:
-    """The most memory this process has had resident, in bytes."""
+    """The peak resident memory of this process, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
@@ -341,7 +342,7 @@ def _stopwatch() -> Iterator[list[float]]:
 
 @contextmanager
 def _count_compilations() -> Iterator[list[float]]:
-    """The seconds of every compilation that happens meanwhile."""
+    """The seconds of every compilation inside the context."""
     seen: list[float] = []
 
     def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
@@ -355,7 +356,7 @@ def _count_compilations() -> Iterator[list[float]]:
         jax.monitoring.unregister_event_duration_listener(listen)
 
 
-_ROWS: tuple[tuple[str, str, str], ...] = (  # key, what a person calls it, unit
+_ROWS: tuple[tuple[str, str, str], ...] = (  # key, name, unit
     ("env_steps_per_second", "environment steps", "/s"),
     ("epochs_per_second", "epochs", "/s"),
     ("gradient_steps_per_second", "gradient steps", "/s"),
@@ -372,20 +373,20 @@ _ROWS: tuple[tuple[str, str, str], ...] = (  # key, what a person calls it, unit
 )
 
 
-def table(result: dict[str, Any]) -> str:
-    """The numbers for people; medians over the repetitions."""
+def format_bench(result: dict[str, Any]) -> str:
+    """The result as text; medians over the repetitions."""
     config, device = result["config"], result["device"]
-    num_envs = (
-        f", {result['num_envs']} worlds" if "num_envs" in result else f", {config['method']}, preset {config['preset']}"
-    )
+    subject = f"{config['method']}, preset {config['preset']}"
+    if "num_envs" in result:
+        subject = f"{result['num_envs']} parallel environments"
     if "methods" in result:
-        num_envs = f", preset {config['preset']}"
-    lines = [f"{result['bench']} {config['env']}{num_envs}; {device['kind']} x {device['count']}, {result['cpus']} CPUs"]
+        subject = f"preset {config['preset']}"
+    lines = [f"{result['bench']} {config['env']}, {subject}; {device['kind']} x {device['count']}, {result['cpus']} CPUs"]
     rows = [(text, short(result[key]) + unit) for key, text, unit in _ROWS if result.get(key) is not None]
     for kind in ("float32", "bfloat16"):
         if (share := result.get(f"share_of_matmul_{kind}")) is not None:
             rows.append((f"share of the {kind} matmul rate", f"{100 * share:.0f} %"))
-    for name, numbers in result.get("methods", {}).items():
-        ratios = f"{numbers['time_of_susd']:.2f} x the time and {numbers['flops_of_susd']:.2f} x the FLOPs of susd"
-        rows.append((f"{name}: {ratios}", short(numbers["gradient_steps_per_second"]) + "/s"))
+    for name, one in result.get("methods", {}).items():
+        ratios = f"{one['time_of_susd']:.2f} x the time and {one['flops_of_susd']:.2f} x the FLOPs of susd"
+        rows.append((f"{name}: {ratios}", short(one["gradient_steps_per_second"]) + "/s"))
     return "\n".join([*lines, *(f"  {text:<60}{value:>10}" for text, value in rows)])

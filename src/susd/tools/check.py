@@ -1,269 +1,268 @@
-"""Whether an environment keeps its contract, and what of it will make learning hard: `susd check ENV`."""
+"""Whether an environment satisfies its contract, and which properties will make learning hard: `susd check ENV`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import numpy as np
 
-from susd.config import Config
-from susd.envs.base import Environment, EnvSpec, HostEnvironment, HostStep
-from susd.envs.gymnasium.adapter import GymnasiumWorlds
+from susd.config import Config, configure
+from susd.envs.base import Environment, HostEnvironment, HostStep, close, is_environment
+from susd.envs.vector import is_functional, vectorize
 from susd.errors import UserError, format_exception
 from susd.runs.progress import short
-from susd.tools import bench
-from susd.tools import diagnostics as advice
-from susd.training.build import build_env
+from susd.runs.tables import Table, format_table
+from susd.tools import diagnostics
+from susd.tools.bench import measure_env
+from susd.training.trainer import build_env
 
-SEED, LONG = 7, 200  # of the repeated episodes: their seed, and how many steps they have at most
-ROUNDING = 1e-5  # by which an observation in float32 may miss its bounds
-SIZE = 64  # pixels of the test picture
-
-
-class Broken(Exception):
-    """The contract does not hold; the message says where."""
+SEED, LONGEST = 7, 200  # of the repeated episodes: their seed, and their largest number of steps
+ROUNDING = 1e-5  # by which an observation in float32 may exceed its bounds
+SIZE = 64  # pixels of the test image
+NUM_ENVS = 8  # of a functional environment that is given as an object
 
 
-class Line(NamedTuple):
-    """One thing that was looked at."""
+class ContractError(Exception):
+    """The contract is violated; the message says where."""
+
+
+class CheckWarning(Exception):
+    """Something that is allowed, but that the user should know."""
+
+
+def check(env: str | Config | Environment | HostEnvironment, steps: int = 1000, **options: Any) -> dict[str, Any]:
+    """Check an environment, given by name, by config or as an object, with `steps` random steps and more.
+
+    `options` are those of `susd.config`, such as `env_options` and `factors`. The result is plain JSON; its `ok` says
+    whether the contract holds.
+    """
+    if not 10 <= steps <= 10_000_000:
+        raise UserError(f"--steps is {steps}; it must be from 10 to 10000000")
+    if is_environment(env):
+        return _check(env, env.spec.name, steps, NUM_ENVS)
+    assert isinstance(env, (str, Config))
+    config = configure(env, **options) if isinstance(env, str) else env
+    made = build_env(config)
+    try:
+        return _check(made, config.env, steps, config.episodes)
+    finally:
+        close(made)
+
+
+def _check(env: Environment | HostEnvironment, name: str, steps: int, num_envs: int) -> dict[str, Any]:
+    checks = _Checks(vectorize(env, num_envs), _declared_bounds(env))
+    vector, spec = checks.env, checks.env.spec
+    facts: dict[str, Any] = {}
+    if checks.run("specification", checks.specification) and checks.run("first step", checks.first_step):
+        each = max(-(-steps // vector.num_envs), min(spec.horizon, LONGEST))
+        random = checks.run("random actions", partial(checks.random_actions, each))
+        checks.run("extreme actions", checks.extreme_actions)
+        checks.run("equal seeds", checks.equal_seeds)
+        checks.run("rendering", checks.rendering)
+        if random:
+            facts["factors"] = diagnostics.describe_factors(spec, random)
+            facts["steps_per_second"] = random.steps_per_second
+            if is_functional(env):  # faster in one scan, as in training
+                facts["steps_per_second"] = measure_env(env, 0.5)["env_steps_per_second"]
+            checks.warnings.extend(diagnostics.find_problems(spec, random))
+    return {
+        "env": name,
+        "kind": "functional" if is_functional(env) else getattr(env, "kind", "host"),
+        "ok": all(line.ok for line in checks.lines),
+        "num_envs": vector.num_envs,
+        "observations": spec.obs_size,
+        "actions": spec.action_size,
+        "horizon": spec.horizon,
+        **facts,
+        "checks": [asdict(line) for line in checks.lines],
+        "warnings": checks.warnings,
+    }
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The result of one check."""
 
     name: str
     ok: bool
     text: str
 
 
-def check(config: Config, steps: int = 1000) -> dict[str, Any]:
-    """Try the environment of a config with `steps` random steps and more; the result is plain JSON."""
-    if not 10 <= steps <= 10_000_000:
-        raise UserError(f"--steps is {steps}; it must be from 10 to 10000000")
-    env = build_env(config)
-    num_envs: HostEnvironment = env if isinstance(env, HostEnvironment) else _Compiled(env, config.episodes)
-    tried = _Tried([], [])
-    facts: dict[str, Any] = {}
-    if tried.do("specification", partial(_specification, num_envs.spec)) and tried.do(
-        "first step", partial(_first, num_envs)
-    ):
-        each = max(-(-steps // num_envs.num_envs), min(num_envs.spec.horizon, LONG))
-        walk = tried.do("random actions", partial(_random, num_envs, each))
-        tried.do("extreme actions", partial(_extremes, num_envs))
-        tried.do("equal seeds", partial(_seeds, num_envs))
-        tried.do("picture", partial(_picture, num_envs))
-        if walk:
-            facts["factors"] = advice.factors(num_envs.spec, walk)
-            speed = walk.steps_per_second
-            facts["steps_per_second"] = (
-                bench.bench_env(config, 0.5)["env_steps_per_second"] if env is not num_envs else speed
-            )
-            tried.warnings.extend(advice.warnings(num_envs.spec, walk))
-    kind = "Gymnasium" if isinstance(env, GymnasiumWorlds) else "functional" if env is not num_envs else "host"
-    return {
-        "env": config.env,
-        "kind": kind,
-        "ok": all(line.ok for line in tried.lines),
-        "num_envs": num_envs.num_envs,
-        "observations": num_envs.spec.obs_size,
-        "actions": num_envs.spec.action_size,
-        "horizon": num_envs.spec.horizon,
-        **facts,
-        "checks": [line._asdict() for line in tried.lines],
-        "warnings": tried.warnings,
-    }
-
-
 @dataclass(frozen=True)
-class _Tried:
-    """What was looked at so far."""
+class _Checks:
+    """The checks of one environment and their results so far. A check returns a sentence and a value."""
 
-    lines: list[Line]
-    warnings: list[str]
+    env: HostEnvironment
+    bounds: tuple[np.ndarray, np.ndarray] | None  # [S] each, where the environment declares them
+    lines: list[CheckResult] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
-    def do(self, name: str, look: Callable[[], tuple[str, Any]]) -> Any:
-        """Look at one thing; what it gives besides its sentence, or None where the contract does not hold."""
+    def run(self, name: str, function: Callable[[], tuple[str, Any]]) -> Any:
+        """Run one check; its value, or None where the contract is violated."""
         try:
-            text, result = look()
-        except advice.Warned as warning:
+            text, value = function()
+        except CheckWarning as warning:
             self.warnings.append(str(warning))
             return None
-        except (Broken, UserError) as error:
-            self.lines.append(Line(name, False, str(error)))
+        except (ContractError, UserError) as error:
+            self.lines.append(CheckResult(name, False, str(error)))
             return None
-        except Exception as error:  # whatever somebody's environment raises is a finding about it
-            self.lines.append(Line(name, False, format_exception(error)))
+        except Exception as error:  # any exception of a user-defined environment is a result about it
+            self.lines.append(CheckResult(name, False, format_exception(error)))
             return None
-        self.lines.append(Line(name, True, text))
+        self.lines.append(CheckResult(name, True, text))
+        return value
+
+    def specification(self) -> tuple[str, bool]:
+        """Sizes and indices are consistent. A Factorization checks itself that it is a partition."""
+        spec = self.env.spec
+        for name in ("obs_size", "action_size", "horizon"):
+            if not isinstance(value := getattr(spec, name), int) or value < 1:
+                raise ContractError(f"spec.{name} is {value!r}; it must be an integer from 1 up")
+        if spec.factorization.size != spec.obs_size:
+            covered = spec.factorization.size
+            raise ContractError(f"the factors cover {covered} dimensions, but spec.obs_size is {spec.obs_size}")
+        indices = {f"plane {p.name!r}": i for p in spec.planes for i in (p.x, p.y)}
+        for what, index in {**indices, **{f"landmark {k!r}": i for k, i in spec.landmarks.items()}}.items():
+            if not 0 <= index < spec.obs_size:
+                raise ContractError(f"{what} has the index {index}; the observation has 0 to {spec.obs_size - 1}")
+        if len(spec.factorization) == 1:
+            return f"all {spec.obs_size} observations are in one factor", True
+        return f"each of the {spec.obs_size} observations is in one of {len(spec.factorization)} factors", True
+
+    def first_step(self) -> tuple[str, bool]:
+        """A reset and a step with the action 0."""
+        env = self.env
+        self._reset(SEED)
+        self._step(np.zeros((env.num_envs, env.spec.action_size), np.float32), 1)
+        return f"observations are float32 [{env.num_envs}, {env.spec.obs_size}], the action 0 is accepted", True
+
+    def random_actions(self, steps: int) -> tuple[str, diagnostics.RandomSteps]:
+        """Random actions for some episodes, with everything that diagnostics need."""
+        env, random = self.env, np.random.default_rng(0)
+        starts, rows, seconds = [], [], 0.0
+        for step in range(steps):
+            if step % env.spec.horizon == 0:
+                obs = self._reset(step // env.spec.horizon).copy()
+                starts.append(obs)
+            actions = random.uniform(-1, 1, (env.num_envs, env.spec.action_size)).astype(np.float32)
+            began = time.perf_counter()
+            result = self._step(actions, step % env.spec.horizon + 1)
+            seconds += time.perf_counter() - began
+            rows.append((obs, result.next_obs.copy(), result.terminated.copy(), result.truncated.copy()))
+            obs = result.obs.copy()
+        before, after, terminated, truncated = (np.stack(column) for column in zip(*rows, strict=True))
+        speed = env.num_envs * steps / seconds
+        found = diagnostics.RandomSteps(np.concatenate(starts), before, after, terminated, truncated, speed)
+        return f"{steps * env.num_envs} steps, all values finite", found
+
+    def extreme_actions(self) -> tuple[str, bool]:
+        """Actions at the ends of their range."""
+        env, steps = self.env, min(self.env.spec.horizon, 50)
+        signs = np.random.default_rng(1).choice([-1.0, 1.0], (env.spec.action_size,))
+        for direction in (np.ones(env.spec.action_size), -np.ones(env.spec.action_size), signs):
+            env.reset(SEED)
+            for step in range(steps):
+                self._step(np.tile(direction, (env.num_envs, 1)).astype(np.float32), step + 1)
+        return f"{steps} steps each with all actions at 1, all at -1, and a mixture: all values finite", True
+
+    def equal_seeds(self) -> tuple[str, bool]:
+        """Equal seeds and actions give equal episodes; another seed may start elsewhere."""
+        env, steps = self.env, min(self.env.spec.horizon, LONGEST)
+        shape = (steps, env.num_envs, env.spec.action_size)
+        actions = np.random.default_rng(2).uniform(-1, 1, shape).astype(np.float32)
+        one, two = _episode(env, actions), _episode(env, actions)
+        for step, (a, b) in enumerate(zip(one, two, strict=True)):
+            if not np.array_equal(a, b, equal_nan=True):
+                row, index = np.argwhere(a != b)[0]
+                raise ContractError(
+                    f"two episodes with equal seed and actions differ in step {(step + 1) // 2}: index {index} of "
+                    f"environment {row} is {a[row, index]:.9g} and {b[row, index]:.9g}; use only randomness that is seeded "
+                    "by reset"
+                )
+        equal = np.array_equal(one[0], np.asarray(env.reset(SEED + 1)))
+        other = "has the same start" if equal else "has another start"
+        return f"equal seeds and actions give equal values; another seed {other}", True
+
+    def rendering(self) -> tuple[str, bool]:
+        """An image of the requested size."""
+        try:
+            self.env.reset(SEED)
+            image = np.asarray(self.env.render(0, SIZE))
+        except UserError as error:
+            raise CheckWarning(f"There will be no videos: {str(error).splitlines()[0].rstrip('.')}.") from None
+        if image.shape != (SIZE, SIZE, 3) or image.dtype != np.uint8:
+            expected = f"uint8 ({SIZE}, {SIZE}, 3)"
+            raise ContractError(f"render(size={SIZE}) returned {image.dtype} {image.shape}; it must return {expected}")
+        return f"{SIZE} x {SIZE} pixels", True
+
+    def _reset(self, seed: int) -> np.ndarray:
+        return self._checked_obs("reset", "the first observation", self.env.reset(seed))
+
+    def _step(self, actions: np.ndarray, step: int) -> HostStep:
+        """One step whose results have been checked."""
+        result, num_envs = self.env.step(actions), self.env.num_envs
+        if not isinstance(result, HostStep):
+            raise ContractError(f"step returned a {type(result).__name__}; it must return a HostStep")
+        for name in ("next_obs", "obs"):
+            self._checked_obs("step", f"{name} of step {step}", getattr(result, name))
+        for name in ("terminated", "truncated"):
+            flags = getattr(result, name)
+            if not isinstance(flags, np.ndarray) or flags.dtype != bool or flags.shape != (num_envs,):
+                raise ContractError(f"{name} of step {step} is {flags!r}; it must be an array of {num_envs} bools")
+        same = (result.obs == result.next_obs).all(1) | result.terminated | result.truncated
+        if not same.all():
+            raise ContractError(f"step {step}: environment {np.argmin(same)} did not end, but its obs and next_obs differ")
         return result
 
-
-class _Compiled:
-    """A functional environment as host worlds, so that all kinds are looked at alike."""
-
-    def __init__(self, env: Environment, num_envs: int) -> None:
-        self._env, self._num_envs = env, num_envs
-        self._reset, self._step, self._observe = (jax.jit(jax.vmap(f)) for f in (env.reset, env.step, env.observe))
-        self._state, self._key = None, jax.random.key(0)
-
-    @property
-    def spec(self) -> EnvSpec:
-        return self._env.spec
-
-    @property
-    def num_envs(self) -> int:
-        return self._num_envs
-
-    def reset(self, seed: int) -> np.ndarray:
-        self._key, key = jax.random.split(jax.random.key(seed))
-        self._state = self._reset(jax.random.split(key, self._num_envs))
-        return np.asarray(self._observe(self._state))
-
-    def step(self, actions: np.ndarray) -> HostStep:
-        self._key, key = jax.random.split(self._key)
-        self._state = self._step(self._state, np.asarray(actions, np.float32), jax.random.split(key, self._num_envs))
-        obs, never = np.asarray(self._observe(self._state)), np.zeros(self._num_envs, bool)
-        return HostStep(obs, obs, never, never)
-
-    def render(self, world: int = 0, size: int = 400) -> np.ndarray:
-        return self._env.render(jax.tree.map(lambda x: x[world], self._state), size)
+    def _checked_obs(self, verb: str, where: str, obs: Any) -> np.ndarray:
+        """Observations of the right type and shape, finite and within the bounds."""
+        expected = (self.env.num_envs, self.env.spec.obs_size)
+        if not isinstance(obs, np.ndarray) or obs.shape != expected or obs.dtype != np.float32:
+            given = f"{obs.dtype} {obs.shape}" if isinstance(obs, np.ndarray) else f"a {type(obs).__name__}"
+            raise ContractError(f"the observations of {verb} are {given}; they must be float32 {expected}")
+        if not np.isfinite(obs).all():
+            row, index = np.argwhere(~np.isfinite(obs))[0]
+            raise ContractError(f"{where}: environment {row} has {obs[row, index]} at index {index}")
+        if self.bounds is not None:
+            (low, high), margin = self.bounds, ROUNDING * (1.0 + np.abs(obs))
+            outside = (obs < low - margin) | (obs > high + margin)
+            if outside.any():
+                row, index = np.argwhere(outside)[0]
+                raise ContractError(
+                    f"{where}: environment {row} has {obs[row, index]:g} at index {index}, but its bounds are "
+                    f"{low[index]:g} to {high[index]:g}"
+                )
+        return obs
 
 
-def _specification(spec: EnvSpec) -> tuple[str, bool]:
-    """Sizes and indices fit each other. That factors are a partition is checked where a Factorization is made."""
-    for name in ("obs_size", "action_size", "horizon"):
-        if not isinstance(value := getattr(spec, name), int) or value < 1:
-            raise Broken(f"spec.{name} is {value!r}; it must be a whole number from 1 up")
-    if spec.factorization.size != spec.obs_size:
-        raise Broken(f"the factors cover {spec.factorization.size} numbers, but spec.obs_size is {spec.obs_size}")
-    named = {f"plane {p.name!r}": i for p in spec.planes for i in (p.x, p.y)}
-    for what, index in {**named, **{f"landmark {k!r}": i for k, i in spec.landmarks.items()}}.items():
-        if not 0 <= index < spec.obs_size:
-            raise Broken(f"{what} has the index {index}; the observation has 0 to {spec.obs_size - 1}")
-    return f"every one of {spec.obs_size} observations is in one of {len(spec.factorization)} factors", True
-
-
-def _first(env: HostEnvironment) -> tuple[str, bool]:
-    _fits(env, "the first observation", _obs(env, "reset", env.reset(SEED)))
-    _step(env, np.zeros((env.num_envs, env.spec.action_size), np.float32), 1)
-    return f"observations are float32 [{env.num_envs}, {env.spec.obs_size}], the action 0 is taken", True
-
-
-def _random(env: HostEnvironment, steps: int) -> tuple[str, advice.Walk]:
-    """Random actions for some episodes, with all that is needed to judge the observations."""
-    random = np.random.default_rng(0)
-    starts, rows, seconds = [], [], 0.0
-    for step in range(steps):
-        if step % env.spec.horizon == 0:
-            obs = _obs(env, "reset", env.reset(step // env.spec.horizon)).copy()
-            _fits(env, "the first observation", obs)
-            starts.append(obs)
-        actions = random.uniform(-1, 1, (env.num_envs, env.spec.action_size)).astype(np.float32)
-        began = time.perf_counter()
-        result = _step(env, actions, step % env.spec.horizon + 1)
-        seconds += time.perf_counter() - began
-        rows.append((obs, result.next_obs.copy(), result.terminated.copy(), result.truncated.copy()))
-        obs = result.obs.copy()
-    before, after, terminated, truncated = (np.stack(column) for column in zip(*rows, strict=True))
-    walk = advice.Walk(np.concatenate(starts), before, after, terminated, truncated, env.num_envs * steps / seconds)
-    return f"{steps * env.num_envs} steps, all numbers finite", walk
-
-
-def _extremes(env: HostEnvironment) -> tuple[str, bool]:
-    steps = min(env.spec.horizon, 50)
-    signs = np.random.default_rng(1).choice([-1.0, 1.0], (env.spec.action_size,))
-    for direction in (np.ones(env.spec.action_size), -np.ones(env.spec.action_size), signs):
-        env.reset(SEED)
-        for step in range(steps):
-            _step(env, np.tile(direction, (env.num_envs, 1)).astype(np.float32), step + 1)
-    return f"{steps} steps each with all actions at 1, at -1, and some at each: all numbers finite", True
-
-
-def _seeds(env: HostEnvironment) -> tuple[str, bool]:
-    """Two equal episodes from one seed; another seed may start elsewhere."""
-    steps = min(env.spec.horizon, LONG)
-    actions = np.random.default_rng(2).uniform(-1, 1, (steps, env.num_envs, env.spec.action_size)).astype(np.float32)
-    one, two = _episode(env, actions), _episode(env, actions)
-    for step, (a, b) in enumerate(zip(one, two, strict=True)):
-        if not np.array_equal(a, b, equal_nan=True):
-            world, index = np.argwhere(a != b)[0]
-            raise Broken(
-                f"two episodes with equal seed and actions differ in step {(step + 1) // 2}: world {world}, index {index} "
-                f"is {a[world, index]:.9g} and {b[world, index]:.9g}; draw all that is random from the seed of reset"
-            )
-    other = np.asarray(env.reset(SEED + 1))
-    where = "starts alike" if np.array_equal(one[0], other) else "starts elsewhere"
-    return f"equal seeds and actions give equal numbers; another seed {where}", True
+def _declared_bounds(env: Environment | HostEnvironment) -> tuple[np.ndarray, np.ndarray] | None:
+    """The smallest and largest observation, where an environment has them as `bounds`."""
+    bounds = getattr(env, "bounds", None)
+    fits = isinstance(bounds, tuple) and [np.shape(bound) for bound in bounds] == 2 * [(env.spec.obs_size,)]
+    return bounds if fits else None
 
 
 def _episode(env: HostEnvironment, actions: np.ndarray) -> list[np.ndarray]:
+    """The first observations, then obs and next_obs of every step."""
     found = [np.array(env.reset(SEED))]
     return found + [np.array(array) for action in actions for array in env.step(action)[:2]]
 
 
-def _picture(env: HostEnvironment) -> tuple[str, bool]:
-    try:
-        env.reset(SEED)
-        picture = np.asarray(env.render(0, SIZE))
-    except UserError as error:
-        raise advice.Warned(f"There will be no videos: {str(error).splitlines()[0].rstrip('.')}.") from None
-    if picture.shape != (SIZE, SIZE, 3) or picture.dtype != np.uint8:
-        raise Broken(f"render(size={SIZE}) gave {picture.dtype} {picture.shape}; it must be uint8 ({SIZE}, {SIZE}, 3)")
-    return f"drawn, {SIZE} x {SIZE}", True
-
-
-def _step(env: HostEnvironment, actions: np.ndarray, step: int) -> HostStep:
-    """One step whose results have been looked at."""
-    result = env.step(actions)
-    if not isinstance(result, HostStep):
-        raise Broken(f"step gave a {type(result).__name__}; it must give a HostStep")
-    for name in ("next_obs", "obs"):
-        _fits(env, f"{name} of step {step}", _obs(env, "step", getattr(result, name)))
-    for name in ("terminated", "truncated"):
-        flags = getattr(result, name)
-        if not isinstance(flags, np.ndarray) or flags.dtype != bool or flags.shape != (env.num_envs,):
-            raise Broken(f"{name} of step {step} is {flags!r}; it must be an array of {env.num_envs} bools")
-    same = (result.obs == result.next_obs).all(1) | result.terminated | result.truncated
-    if not same.all():
-        raise Broken(f"step {step}: world {np.argmin(same)} did not end, but its obs and next_obs differ")
-    return result
-
-
-def _obs(env: HostEnvironment, verb: str, value: Any) -> np.ndarray:
-    expected = (env.num_envs, env.spec.obs_size)
-    if not isinstance(value, np.ndarray) or value.shape != expected or value.dtype != np.float32:
-        given = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
-        raise Broken(f"the observations of {verb} are {given}; they must be float32 {expected}")
-    return value
-
-
-def _fits(env: HostEnvironment, where: str, obs: np.ndarray) -> None:
-    if not np.isfinite(obs).all():
-        world, index = np.argwhere(~np.isfinite(obs))[0]
-        raise Broken(f"{where}: world {world} has {obs[world, index]} at index {index}")
-    if isinstance(env, GymnasiumWorlds):
-        room = ROUNDING * (1.0 + np.abs(obs))
-        outside = (obs < env.low - room) | (obs > env.high + room)
-        if outside.any():
-            world, index = np.argwhere(outside)[0]
-            bounds = f"{env.low[index]:g} to {env.high[index]:g}"
-            raise Broken(
-                f"{where}: world {world} has {obs[world, index]:g} at index {index}, but its space goes from {bounds}"
-            )
-
-
-def table(result: dict[str, Any]) -> str:
-    """The result for people: the factors, what holds, then the warnings."""
-    lines = [
+def format_check(result: dict[str, Any]) -> str:
+    """The result as text: the factors, then the checks, then the warnings."""
+    title = (
         f"{result['env']}: {result['observations']} observations, {result['actions']} actions, episodes of "
         f"{result['horizon']} steps ({result['kind']})"
-    ]
+    )
+    lines = [title]
     if "factors" in result:
-        head = ("factor", "numbers", "min", "max", "mean std", "changing")
-        rows = [head, *(_row(factor) for factor in result["factors"])]
-        widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-        lines += ["  " + "  ".join(f"{c:{w}}" for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        columns = ("factor", "dimensions", "min", "max", "mean std", "changing")
+        lines = [format_table(Table(title, columns, [_row(factor) for factor in result["factors"]]))]
         lines.append(f"{short(result['steps_per_second'])} steps/s")
     lines += [f"{'PASS' if line['ok'] else 'FAIL'}  {line['name']}: {line['text']}" for line in result["checks"]]
     lines += [f"WARN  {text}" for text in result["warnings"]]
@@ -272,5 +271,5 @@ def table(result: dict[str, Any]) -> str:
 
 
 def _row(factor: dict[str, Any]) -> tuple[str, ...]:
-    numbers = (f"{factor[name]:.3g}" for name in ("min", "max", "std"))
-    return (factor["name"], str(factor["size"]), *numbers, f"{factor['changing']:.0%}")
+    values = (f"{factor[name]:.3g}" for name in ("min", "max", "std"))
+    return (factor["name"], str(factor["size"]), *values, f"{factor['changing']:.0%}")

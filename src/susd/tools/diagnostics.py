@@ -1,4 +1,4 @@
-"""What random actions tell about the factors of an environment: scales, dead and doubled numbers, and what to do."""
+"""What random actions show about the factors of an environment: scales, constant and redundant dimensions, early ends."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ from susd.envs.base import EnvSpec
 
 SMALL, LARGE = 1e-2, 10.0  # a factor whose standard deviation is outside is badly scaled
 APART = 100.0  # .. and so are two factors whose scales differ by more
-ALIKE = 0.9999  # correlation of two numbers that say the same
+REDUNDANT = 0.9999  # correlation from which two dimensions count as equal
 EARLY = 0.2  # episodes that end within this share of the horizon are very short
 SHOWN = 6  # indices named in one sentence
 
 
-class Warned(Exception):
-    """Something that is allowed, but worth a sentence."""
-
-
-class Walk(NamedTuple):
-    """T random steps of W worlds, reset together every horizon."""
+class RandomSteps(NamedTuple):
+    """T random steps of W environments, which are reset together after every horizon."""
 
     starts: np.ndarray  # [K * W, S] the first observations of all seeded episodes
     obs: np.ndarray  # [T, W, S]
@@ -38,124 +34,126 @@ class Walk(NamedTuple):
 
     @property
     def moved(self) -> np.ndarray:
-        """[S] whether a number ever changed from one step to the next."""
+        """[S] whether a dimension ever changed from one step to the next."""
         return (self.obs != self.next_obs).any((0, 1))
 
+    @property
+    def total(self) -> int:
+        """The number of environment steps."""
+        return int(self.terminated.size)
 
-def factors(spec: EnvSpec, walk: Walk) -> list[dict[str, Any]]:
-    """Size, range, mean standard deviation and share of changing numbers of each factor."""
-    seen, moved = walk.seen, walk.moved
+
+def describe_factors(spec: EnvSpec, random: RandomSteps) -> list[dict[str, Any]]:
+    """Size, range, mean standard deviation and share of changing dimensions of each factor."""
+    seen, moved = random.seen, random.moved
     deviation = seen.std(0)
     found = []
     for name, indices in zip(spec.factorization.names, spec.factorization.indices, strict=True):
         own = list(indices)
-        lively = [i for i in own if deviation[i] > 0]
+        varying = [i for i in own if deviation[i] > 0]
         found.append(
             {
                 "name": name,
                 "size": len(own),
                 "min": float(seen[:, own].min()),
                 "max": float(seen[:, own].max()),
-                "std": float(deviation[lively].mean()) if lively else 0.0,
+                "std": float(deviation[varying].mean()) if varying else 0.0,
                 "changing": float(moved[own].mean()),
             }
         )
     return found
 
 
-def warnings(spec: EnvSpec, walk: Walk) -> list[str]:
-    """A sentence for each thing that will make learning hard, with its numbers and what to do about it."""
-    return [*_still(spec, walk), *_doubled(walk), *_scales(spec, walk), *_endings(spec, walk)]
+def find_problems(spec: EnvSpec, random: RandomSteps) -> list[str]:
+    """One sentence for each property that will make learning hard, with its values and what to do."""
+    return [*_constant(spec, random), *_redundant(random), *_scales(spec, random), *_early_ends(spec, random)]
 
 
-def _still(spec: EnvSpec, walk: Walk) -> list[str]:
-    """Numbers that never change, and factors that only resets change."""
-    constant, moved = np.ptp(walk.seen, axis=0) == 0, walk.moved
+def _constant(spec: EnvSpec, random: RandomSteps) -> list[str]:
+    """Dimensions that never change, and factors that change only at resets."""
+    constant, moved = np.ptp(random.seen, axis=0) == 0, random.moved
     found = []
     for name, indices in zip(spec.factorization.names, spec.factorization.indices, strict=True):
         own = np.array(indices)
         if dead := [int(i) for i in own[constant[own]]]:
             share = f"all {len(own)}" if len(dead) == len(own) else f"{len(dead)} of {len(own)}"
-            found.append(f"Factor {name!r}: {share} numbers are constant ({_indices(dead)}); leave them out.")
+            found.append(f"Factor {name!r}: {share} dimensions are constant ({_indices(dead)}); remove them.")
         if not moved[own].any() and not constant[own].all():
             found.append(
-                f"Factor {name!r} changes only at resets: random actions never moved it in {_steps(walk)} steps. A skill "
-                "can hardly learn to control it; join it to another factor, or leave it out."
+                f"Factor {name!r} changes only at resets: random actions never changed it in {random.total} steps. A skill "
+                "can hardly learn to control it; merge it with another factor, or remove it."
             )
     return found
 
 
-def _doubled(walk: Walk) -> list[str]:
-    """Pairs of numbers of which one can be told from the other."""
-    seen = walk.seen
+def _redundant(random: RandomSteps) -> list[str]:
+    """Pairs of dimensions of which one determines the other."""
+    seen = random.seen
     centred = seen - seen.mean(0)
     norms = np.sqrt((centred**2).sum(0))
-    lively = np.flatnonzero(norms > 1e-6 * (1 + np.abs(seen).max(0)))
-    unit = centred[:, lively] / norms[lively]
+    varying = np.flatnonzero(norms > 1e-6 * (1 + np.abs(seen).max(0)))
+    unit = centred[:, varying] / norms[varying]
     correlation = np.abs(unit.T @ unit)
-    pairs = [(int(lively[i]), int(lively[j]), correlation[i, j]) for i, j in np.argwhere(np.triu(correlation, 1) > ALIKE)]
+    found = np.argwhere(np.triu(correlation, 1) > REDUNDANT)
+    pairs = [(int(varying[i]), int(varying[j]), correlation[i, j]) for i, j in found]
     if not pairs:
         return []
     shown = ", ".join(f"{i} and {j} ({r:.5f})" for i, j, r in pairs[:SHOWN]) + (", .." if len(pairs) > SHOWN else "")
-    pair = "pair" if len(pairs) == 1 else "pairs"
-    return [f"{len(pairs)} {pair} of observations say the same (correlation of indices {shown}); keep one of each."]
+    are = "pair of observations is" if len(pairs) == 1 else "pairs of observations are"
+    return [f"{len(pairs)} {are} redundant (correlation of indices {shown}); keep one of each."]
 
 
-def _scales(spec: EnvSpec, walk: Walk) -> list[str]:
-    """Factors far from the size of one, and numbers of one factor, or factors, that are far from each other."""
-    scale = {factor["name"]: factor["std"] for factor in factors(spec, walk) if factor["std"] > 0}
+def _scales(spec: EnvSpec, random: RandomSteps) -> list[str]:
+    """Factors whose scale is far from one, and dimensions of one factor, or factors, whose scales are far apart."""
+    scale = {factor["name"]: factor["std"] for factor in describe_factors(spec, random) if factor["std"] > 0}
     found = [
         f"Factor {name!r} has a mean standard deviation of {value:.2g}, {'below' if value < SMALL else 'above'} "
-        f"{SMALL if value < SMALL else LARGE:g}; scale its numbers to about 1."
+        f"{SMALL if value < SMALL else LARGE:g}; scale its dimensions to about 1."
         for name, value in scale.items()
         if not SMALL <= value <= LARGE
     ]
-    deviation = walk.seen.std(0)
+    deviation = random.seen.std(0)
     for name, indices in zip(spec.factorization.names, spec.factorization.indices, strict=True):
-        own = sorted((i for i in indices if walk.moved[i]), key=lambda i: deviation[i])
+        own = sorted((i for i in indices if random.moved[i]), key=lambda i: deviation[i])
         if own and deviation[own[-1]] > APART * deviation[own[0]] > 0:
             found.append(
                 f"Within factor {name!r} the standard deviations of index {own[0]} ({deviation[own[0]]:.2g}) and index "
-                f"{own[-1]} ({deviation[own[-1]]:.2g}) differ {deviation[own[-1]] / deviation[own[0]]:.0f} times; scale "
-                "both to about 1."
+                f"{own[-1]} ({deviation[own[-1]]:.2g}) differ by a factor of {deviation[own[-1]] / deviation[own[0]]:.0f}; "
+                "scale both to about 1."
             )
     ordered = sorted(scale, key=lambda name: scale[name])
     if ordered and scale[ordered[-1]] > APART * scale[ordered[0]]:
         low, high = ordered[0], ordered[-1]
         found.append(
-            f"The scales of {low!r} ({scale[low]:.2g}) and {high!r} ({scale[high]:.2g}) differ "
-            f"{scale[high] / scale[low]:.0f} times; scale both to about 1."
+            f"The scales of {low!r} ({scale[low]:.2g}) and {high!r} ({scale[high]:.2g}) differ by a factor of "
+            f"{scale[high] / scale[low]:.0f}; scale both to about 1."
         )
     return found
 
 
-def _endings(spec: EnvSpec, walk: Walk) -> list[str]:
-    """Episodes that end by themselves after a few steps, or that a time limit of the environment's own cuts off."""
-    num_envs = np.arange(len(walk.obs)) % spec.horizon == spec.horizon - 1  # where all worlds are reset
-    ended, cut = [], []
-    for terminated, truncated in zip(walk.terminated.T, walk.truncated.T, strict=True):
-        ends = [-1, *np.flatnonzero(terminated | truncated | num_envs).tolist()]
+def _early_ends(spec: EnvSpec, random: RandomSteps) -> list[str]:
+    """Episodes that terminate after a few steps, or that a time limit of the environment truncates."""
+    resets = np.arange(len(random.obs)) % spec.horizon == spec.horizon - 1  # of the whole batch
+    terminated_after, truncated_after = [], []
+    for terminated, truncated in zip(random.terminated.T, random.truncated.T, strict=True):
+        ends = [-1, *np.flatnonzero(terminated | truncated | resets).tolist()]
         for first, last in pairwise(ends):
             if terminated[last]:
-                ended.append(last - first)
+                terminated_after.append(last - first)
             elif truncated[last] and last - first < spec.horizon:
-                cut.append(last - first)
+                truncated_after.append(last - first)
     found = []
-    if ended and np.mean(ended) < EARLY * spec.horizon:
+    if terminated_after and np.mean(terminated_after) < EARLY * spec.horizon:
         found.append(
-            f"{len(ended)} episodes ended by themselves after {np.mean(ended):.1f} steps on average, of {spec.horizon}; a "
-            "skill has little time to show. End episodes later, or set a shorter horizon."
+            f"{len(terminated_after)} episodes terminated after {np.mean(terminated_after):.1f} steps on average, of "
+            f"{spec.horizon}; skills have little time to differ. Terminate later, or set a shorter horizon."
         )
-    if cut:
+    if truncated_after:
         found.append(
-            f"A time limit of the environment's own cut off {len(cut)} episodes after {np.mean(cut):.1f} steps on average, "
-            f"of {spec.horizon}; set horizon to its limit, or remove it."
+            f"A time limit of the environment truncated {len(truncated_after)} episodes after "
+            f"{np.mean(truncated_after):.1f} steps on average, of {spec.horizon}; set horizon to that limit, or remove it."
         )
     return found
-
-
-def _steps(walk: Walk) -> int:
-    return int(np.prod(walk.terminated.shape))
 
 
 def _indices(indices: list[int]) -> str:

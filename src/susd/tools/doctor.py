@@ -1,4 +1,4 @@
-"""What this machine is and whether susd will run well on it: device, versions, memory, tools, a short speed probe."""
+"""Whether susd will run well on this machine: device, versions, memory, tools, a short benchmark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FAST_BF16 = ("avx512_bf16", "amx_bf16", "amx_tile")
 
 
 def examine(config: Config) -> dict[str, Any]:
-    """Everything about this machine that matters to a run of this config; takes some seconds."""
+    """Everything about this machine that matters for a run of this config; takes some seconds."""
     trainer = Trainer.build(config)
     use_compilation_cache()
     cache = Path(str(jax.config.jax_compilation_cache_dir))  # type: ignore[attr-defined]
@@ -42,21 +42,21 @@ def examine(config: Config) -> dict[str, Any]:
         "cache_writable": writable(cache),
         "ffmpeg": ffmpeg(),
         "mujoco": _version("mujoco"),
-        "mujoco_picture": mujoco_picture(),
+        "mujoco_rendering_problem": rendering_problem(),
         "optional_packages": {name: _version(name) for name in OPTIONAL},
-        **_probe(config),
+        **_benchmark(config),
     }
     return {**result, "problems": problems(result)}
 
 
-def _probe(config: Config) -> dict[str, Any]:
-    """Two seconds of measurements: environment steps, and a large matmul in both precisions."""
+def _benchmark(config: Config) -> dict[str, Any]:
+    """Two seconds of benchmarks: environment steps, and a large matmul in both precisions."""
     env = bench.bench_env(config, 1.0)
     size = 1024
     times = bench.measure({kind: bench.matmul(kind, size) for kind in ("float32", "bfloat16")}, 1.0)
     ratios = [slow / fast for slow, fast in zip(times["float32"], times["bfloat16"], strict=True)]
     return {
-        "probe_num_envs": env["num_envs"],
+        "num_envs": env["num_envs"],
         "env_steps_per_second": env["env_steps_per_second"],
         "matmul_float32_flops_per_second": 2 * size**3 / statistics.median(times["float32"]),
         "matmul_bfloat16_flops_per_second": 2 * size**3 / statistics.median(times["bfloat16"]),
@@ -65,38 +65,38 @@ def _probe(config: Config) -> dict[str, Any]:
 
 
 def problems(result: dict[str, Any]) -> list[str]:
-    """One sentence for each thing that is wrong, with what to do about it."""
+    """One sentence for each problem, with what to do about it."""
     found = []
     need, have = result["state_bytes"], result["memory_available_bytes"]
     if result["device"]["platform"] == "cpu" and need > 0.9 * have:
         found.append(
-            f"This run needs {_size(need)} of memory but {_size(have)} are available: lower --buffer-size, --seeds or the "
-            "network sizes."
+            f"This run needs {_size(need)} of memory, but {_size(have)} are available: reduce --buffer-size, --seeds or "
+            "the network sizes."
         )
     if not result["cache_writable"]:
         found.append(
-            f"Compiled programs cannot be kept in {result['cache_folder']}, so every run compiles anew: set SUSD_CACHE_DIR "
-            "to a folder you can write to."
+            f"Compiled programs cannot be cached in {result['cache_folder']}, so every run compiles again: set "
+            "SUSD_CACHE_DIR to a writable folder."
         )
     if result["ffmpeg"] is None:
         found.append("ffmpeg was not found, so there will be no videos: pip install imageio-ffmpeg.")
-    if result["mujoco_picture"]:
-        found.append(f"There will be no videos of MuJoCo's worlds: {result['mujoco_picture']}.")
+    if result["mujoco_rendering_problem"]:
+        found.append(f"There will be no videos of MuJoCo environments: {result['mujoco_rendering_problem']}.")
     if result["usable_cpus"] < result["cpus"]:
         found.append(
-            f"This process may use {result['usable_cpus']} of {result['cpus']} CPUs: widen its affinity (taskset, the "
-            "container's or job's limits) for more speed."
+            f"This process may use {result['usable_cpus']} of {result['cpus']} CPUs: raise its limit (taskset, or that "
+            "of the container or job) for more speed."
         )
     if result["config"]["precision"] == "bfloat16" and result["bf16_speedup"] < 1.2:
         found.append(
-            f"bfloat16 matmuls run at {result['bf16_speedup']:.2f} times the float32 rate here, so they gain nothing: use "
+            f"bfloat16 matmuls run at {result['bf16_speedup']:.2f} times the float32 rate here, which is no gain: use "
             "--precision float32."
         )
     return found
 
 
 def cpu_flags() -> set[str]:
-    """The instruction sets the CPU says it has; empty where the system does not tell."""
+    """The instruction sets of the CPU; empty where the system does not list them."""
     try:
         with open("/proc/cpuinfo") as file:
             return next((set(line.split(":", 1)[1].split()) for line in file if line.startswith("flags")), set())
@@ -105,15 +105,14 @@ def cpu_flags() -> set[str]:
 
 
 def writable(folder: Path) -> bool:
-    """Whether files can be made in this folder, which may not exist yet; makes nothing."""
-    place = folder
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    return place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+    """Whether files can be created in this folder, which may not exist yet; creates nothing."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 def ffmpeg() -> str | None:
-    """Where ffmpeg is."""
+    """The path of ffmpeg."""
     try:
         import imageio_ffmpeg
 
@@ -122,13 +121,13 @@ def ffmpeg() -> str | None:
         return None
 
 
-def mujoco_picture() -> str:
-    """Why MuJoCo cannot draw here, or nothing."""
-    from susd.envs.mujoco.bodies import model_of
+def rendering_problem() -> str:
+    """Why MuJoCo cannot render here; empty if it can."""
+    from susd.envs.mujoco.bodies import load_model
     from susd.envs.mujoco.camera import Camera
 
     try:
-        Camera("environments", model_of("ant.xml"), 16)
+        Camera("environments", load_model("ant.xml"), 16)
     except UserError as error:
         return str(error)
     return ""
@@ -141,14 +140,14 @@ def _version(package: str) -> str | None:
         return None
 
 
-def table(result: dict[str, Any]) -> str:
-    """The result for people, the problems last."""
+def format_doctor(result: dict[str, Any]) -> str:
+    """The result as text, the problems last."""
     device, config = result["device"], result["config"]
     packages = [
         f"{name} {version}" if version else f"{name} is missing (pip install 'susd[{OPTIONAL[name]}]')"
         for name, version in result["optional_packages"].items()
     ]
-    bf16 = ", ".join(result["bf16_cpu_flags"]) or f"no {' or '.join(_FAST_BF16)} here"
+    bf16 = ", ".join(result["bf16_cpu_flags"]) or f"the CPU has no {' or '.join(_FAST_BF16)}"
     rows = {
         "device": f"{device['platform']}, {device['kind']} x {device['count']}",
         "CPUs": f"{result['usable_cpus']} of {result['cpus']} usable",
@@ -160,9 +159,9 @@ def table(result: dict[str, Any]) -> str:
         "its whole state": _size(result["state_bytes"]),
         "compiled programs": f"{result['cache_folder']} ({'' if result['cache_writable'] else 'not '}writable)",
         "ffmpeg": result["ffmpeg"] or "not found",
-        "MuJoCo": f"{result['mujoco']}, {'cannot draw here' if result['mujoco_picture'] else 'draws'}",
+        "MuJoCo": f"{result['mujoco']}, {'cannot render' if result['mujoco_rendering_problem'] else 'renders'}",
         "optional packages": "; ".join(packages),
-        "environment": f"{short(result['env_steps_per_second'])} steps/s with {result['probe_num_envs']} worlds",
+        "environment": f"{short(result['env_steps_per_second'])} steps/s with {result['num_envs']} parallel environments",
         "matmul, float32": f"{short(result['matmul_float32_flops_per_second'])}FLOP/s",
         "matmul, bfloat16": f"{result['bf16_speedup']:.2f} times float32's rate ({bf16})",
     }

@@ -1,9 +1,10 @@
-"""Replay recordings of the original environments: whole episodes from reset, everything recorded compared."""
+"""Replay recordings of the original environments: whole episodes from reset, compared with everything recorded."""
 
 from __future__ import annotations
 
 import zipfile
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,127 +14,202 @@ import jax.numpy as jnp
 import numpy as np
 
 from susd.envs.gunner import LIMIT, STARTS, Gunner
-from susd.envs.multi_particle import MultiParticle
+from susd.envs.multi_particle import AGENTS, MultiParticle
 from susd.errors import UserError
 from susd.tasks import make_task
-from susd.tasks.base import SKILL_STEPS, Task
-from susd.tasks.multi_particle import REDRAW, FoodPoison, Sequential
+from susd.tasks.base import SKILL_STEPS
+from susd.tasks.multi_particle import REDRAW
 
 TOLERANCE = 1e-5  # on observations and continuous state, over a whole episode
 ROUNDING = 1e-6  # rewards are equal up to the rounding of a float32 such as -0.3
-AGREEMENT = 0.95  # of the steps, for each flag of the Kitchen: another version of MuJoCo makes contact a step off at times
+AGREEMENT = 0.95  # share of steps, for each flag of the Kitchen: another version of MuJoCo shifts some contacts by a step
+
+Shape = tuple[str | int, ...]  # E episodes, T steps, H high-level actions, D observation, A action, N agents of a task
+Arrays = dict[str, np.ndarray]
+Pair = tuple[np.ndarray, np.ndarray]  # ours and recorded
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What a recording is of: a world, a task or none, and whether observations are in the original's raw order."""
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """What is recorded: an environment, perhaps a task, and whether observations are in the original's raw order."""
 
-    world: Gunner | MultiParticle
+    env: Any
     task: str | None = None
+    task_arrays: Mapping[str, Shape] = field(default_factory=dict)  # recorded in addition for this task
     raw_order: bool = False
+    state_arrays: Mapping[str, Shape] = field(default_factory=dict)  # the hidden state
+    smallest_seed: float = -np.inf
+
+    def start(self, seed: int) -> Any:
+        """The state after a reset with a recorded seed."""
+        raise NotImplementedError
+
+    def scale(self, actions: np.ndarray) -> np.ndarray:
+        """The recorded actions as `move` takes them."""
+        return actions
+
+    def move(self, state: Any, action: jax.Array, key: jax.Array) -> Any:
+        """One step."""
+        return self.env.step(state, action, key)
+
+    def state_pairs(self, ours: Arrays, data: Arrays) -> tuple[list[Pair], list[Pair]]:
+        """Continuous and discrete parts of the hidden state, ours and recorded."""
+        raise NotImplementedError
 
 
-KINDS: dict[str, Kind] = {
-    "gunner": Kind(Gunner()),
-    "gunner_overrange": Kind(Gunner()),
-    "gunner_lim": Kind(Gunner(), "gunner-lim", raw_order=True),
-    "gunner_nolim": Kind(Gunner(), "gunner-unlim", raw_order=True),
-    "multi_particle": Kind(MultiParticle()),
-    "multi_particle_raw50": Kind(MultiParticle(actions="five")),
-    **{f"mp_seq_{level}": Kind(MultiParticle(), f"seq-{level}") for level in ("easy", "medium", "hard")},
-    **{f"mp_fp_{level}": Kind(MultiParticle(), f"fp-{level}") for level in ("easy", "medium", "hard", "difficult")},
+@dataclass(frozen=True, eq=False)
+class GunnerRecording(Recording):
+    """2D-Gunner, whose recorded actions are increments in arena units and radians."""
+
+    env: Gunner = field(default_factory=Gunner)
+    state_arrays: Mapping[str, Shape] = field(default_factory=lambda: {"state": ("E", "T+1", 11)})
+
+    def start(self, seed: int) -> Any:
+        """The seed is the name of a start position; others start in the centre."""
+        return replace(self.env, start=str(seed) if str(seed) in STARTS else "centre").reset(jax.random.key(0))
+
+    def move(self, state: Any, action: jax.Array, key: jax.Array) -> Any:
+        """Without scaling and clipping."""
+        return self.env.apply(state, action)
+
+    def state_pairs(self, ours: Arrays, data: Arrays) -> tuple[list[Pair], list[Pair]]:
+        """Agent, picker, grip and view; ammo and the clock."""
+        hidden = np.concatenate([ours["agent"], ours["picker"], ours["grip"][..., None], ours["view"][..., None]], axis=-1)
+        clock = ours.get("steps", _clock(data))
+        discrete = [(ours["ammo"], data["state"][..., 6:10]), (clock, data["state"][..., 10])]
+        return [(hidden, data["state"][..., :6])], discrete
+
+
+@dataclass(frozen=True, eq=False)
+class ParticleRecording(Recording):
+    """Multi-Particle, whose five action slots per agent, if any, are recorded in [0, 1]."""
+
+    env: MultiParticle = field(default_factory=MultiParticle)
+    state_arrays: Mapping[str, Shape] = field(
+        default_factory=lambda: {
+            "agent_pos": ("E", "T+1", AGENTS, 2),
+            "agent_vel": ("E", "T+1", AGENTS, 2),
+            "station_pos": ("E", AGENTS, 2),
+        }
+    )
+    smallest_seed: float = 0
+
+    def start(self, seed: int) -> Any:
+        """The seed is that of the layout."""
+        return replace(self.env, layout_seed=seed).reset(jax.random.key(0))
+
+    def scale(self, actions: np.ndarray) -> np.ndarray:
+        """Slots are mapped to [-1, 1]."""
+        return 2.0 * actions - 1.0 if self.env.actions == "five" else actions
+
+    def state_pairs(self, ours: Arrays, data: Arrays) -> tuple[list[Pair], list[Pair]]:
+        """Positions and velocities of the agents, positions of the stations."""
+        station = np.repeat(data["station_pos"][:, None], ours["station"].shape[1], axis=1)
+        agents = [(ours["position"], data["agent_pos"]), (ours["velocity"], data["agent_vel"])]
+        return [*agents, (ours["station"], station)], []
+
+
+_SEQUENTIAL: dict[str, Shape] = {
+    "agents": ("N",),
+    "target": ("E", "T+1", AGENTS),
+    "progress": ("E", "T+1"),
+    "charge": ("E", "T+1"),
 }
-_FULL = {f"multi_particle_{kind.removeprefix('mp_')}": kind for kind in KINDS if kind.startswith("mp_")}
-_NAMES = {**{kind: kind for kind in KINDS}, **_FULL, "gunner_unlim": "gunner_nolim"}
-_NAMES["kitchen"] = "kitchen"
-_SHORT = {kind.partition("_")[2]: kind for kind in KINDS if kind.startswith("mp_")}
+_FOOD_POISON: dict[str, Shape] = {
+    "agents": ("N",),
+    "indicator": ("E", "T+1", AGENTS),
+    "reward_vec": ("E", "T", AGENTS),
+}
+RECORDINGS: dict[str, Recording] = {
+    "gunner": GunnerRecording(),
+    "gunner_overrange": GunnerRecording(),
+    "gunner_lim": GunnerRecording(task="gunner-lim", raw_order=True),
+    "gunner_nolim": GunnerRecording(task="gunner-unlim", raw_order=True),
+    "multi_particle": ParticleRecording(),
+    "multi_particle_raw50": ParticleRecording(MultiParticle(actions="five")),
+    **{
+        f"mp_seq_{level}": ParticleRecording(task=f"seq-{level}", task_arrays=_SEQUENTIAL)
+        for level in ("easy", "medium", "hard")
+    },
+    **{
+        f"mp_fp_{level}": ParticleRecording(task=f"fp-{level}", task_arrays=_FOOD_POISON)
+        for level in ("easy", "medium", "hard", "difficult")
+    },
+}
+_FULL = {f"multi_particle_{kind.removeprefix('mp_')}": kind for kind in RECORDINGS if kind.startswith("mp_")}
+_NAMES = {**{kind: kind for kind in RECORDINGS}, **_FULL, "gunner_unlim": "gunner_nolim", "kitchen": "kitchen"}
+_SHORT = {kind.partition("_")[2]: kind for kind in RECORDINGS if kind.startswith("mp_")}
 _SHORT |= {"lim": "gunner_lim", "nolim": "gunner_nolim", "unlim": "gunner_nolim"}
 
 
-def kind_name(name: str) -> str:
-    """Which kind of recording a file's or a task's name speaks of: the longest known name inside it."""
+def recording_name(name: str) -> str:
+    """The kind of recording that the name of a file or task contains: the longest known name in it."""
     plain = name.lower().replace("-", "_")
-    inside = [known for known in _NAMES if known in plain]
     if plain in _SHORT:
         return _SHORT[plain]
+    inside = [known for known in _NAMES if known in plain]
     if not inside:
-        raise UserError(f"{name!r} does not say what is recorded; name one of: {', '.join(KINDS)}, kitchen")
+        raise UserError(f"{name!r} names no known recording; use one of: {', '.join(RECORDINGS)}, kitchen")
     return _NAMES[max(inside, key=len)]
 
 
-def replay(path: str | Path, as_name: str | None = None) -> dict[str, Any]:
-    """Replay every episode of a recording; the result says how far from it we end and how often we disagree."""
+def verify(path: str | Path, as_name: str | None = None) -> dict[str, Any]:
+    """Replay every episode of a recording; the result has the largest error and the number of mismatches."""
     path = Path(path)
-    name = kind_name(path.stem if as_name is None else as_name)
+    name = recording_name(path.stem if as_name is None else as_name)
     if name == "kitchen":
-        return _replay_kitchen(path)
-    kind = KINDS[name]
-    task: Any = None if kind.task is None else make_task(kind.task, env=kind.world)
+        return _verify_kitchen(path)
+    kind = RECORDINGS[name]
+    task: Any = None if kind.task is None else make_task(kind.task, env=kind.env)
     data = _load(path, kind, task)
-    if isinstance(task, (Sequential, FoodPoison)):
+    if "agents" in kind.task_arrays:
         task = replace(task, agents=tuple(data["agents"].astype(int).tolist()))
-    starts = [_start(kind.world, seed) for seed in data["reset_seed"].tolist()]
-    num_envs = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
-    actions = data["action"]
-    if isinstance(kind.world, MultiParticle) and kind.world.actions == "five":
-        actions = 2.0 * actions - 1.0  # the five slots of an agent are recorded in [0, 1]
+    starts = [kind.start(int(seed)) for seed in data["reset_seed"].tolist()]
+    batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
     coins = data.get("indicator", np.zeros((*data["obs"].shape[:2], 1)))
-    ours = _rollout(kind.world, task, num_envs, jnp.asarray(actions, jnp.float32), jnp.asarray(coins, jnp.float32))
+    actions, indicators = (jnp.asarray(array, jnp.float32) for array in (kind.scale(data["action"]), coins))
+    ours = _rollout(kind, task, batch, actions, indicators)
     return {"name": name, "steps": int(data["reward"].size), **_compare(kind, data, jax.tree.map(np.asarray, ours))}
 
 
-def ok(result: dict[str, Any]) -> bool:
+def agrees(result: dict[str, Any]) -> bool:
     """Whether a replay agrees with its recording."""
     if result["name"] == "kitchen":
         return min(result["flags"].values()) >= AGREEMENT
     return result["max_obs_error"] <= TOLERANCE and not result["reward_mismatches"] and not result["flag_mismatches"]
 
 
-def _start(world: Gunner | MultiParticle, seed: float) -> Any:
-    """The state after a reset with a recorded seed."""
-    if isinstance(world, Gunner):
-        start = str(int(seed))
-        world = replace(world, start=start if start in STARTS else "centre")
-    else:
-        world = replace(world, layout_seed=int(seed))
-    return world.reset(jax.random.key(0))
-
-
 @partial(jax.jit, static_argnums=(0, 1))
-def _rollout(
-    world: Gunner | MultiParticle, task: Task | None, starts: Any, actions: jax.Array, coins: jax.Array
-) -> dict[str, jax.Array]:
+def _rollout(kind: Recording, task: Any, starts: Any, actions: jax.Array, coins: jax.Array) -> dict[str, jax.Array]:
     """Everything a recording can hold, [E, T+1, ...] for states and [E, T, ...] for steps."""
-    key = jax.random.key(0)  # nothing is random but the food-poison indicators, and those are injected
-
-    def move(before: Any, action: jax.Array) -> Any:
-        return world.apply(before, action) if isinstance(world, Gunner) else world.step(before, action, key)
+    key = jax.random.key(0)  # only the food-poison indicators are random, and those are injected
+    has_target, has_indicator = "target" in kind.task_arrays, "indicator" in kind.task_arrays
 
     def describe(state: Any) -> dict[str, jax.Array]:
-        here = state if task is None else state.world
-        facts = {"obs": world.observe(here), **here._asdict()}
+        inner = state if task is None else state.env_state
+        facts = {"obs": kind.env.observe(inner), **inner._asdict()}
         if task is not None:
-            facts |= {"extra": task.extra(state), **{k: v for k, v in state._asdict().items() if k != "world"}}
-        if isinstance(task, Sequential):
+            facts |= {"extra": task.extra(state), **{k: v for k, v in state._asdict().items() if k != "env_state"}}
+        if has_target:
             facts["target"] = task.target(state)
         return facts
 
     def advance(state: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, dict[str, jax.Array]]:
         action, coin = inputs
         if task is None:
-            state = move(state, action)
+            state = kind.move(state, action, key)
             return state, {**describe(state), "reward": jnp.zeros(())}
-        before, after = state, move(state.world, action)
+        before, after = state, kind.move(state.env_state, action, key)
         state, reward = task.score(state, after, key)
         facts = {"reward": reward}
-        if isinstance(task, FoodPoison):
+        if has_indicator:
             facts["reward_vec"] = task.verdicts(before.indicator, after)
             state = state._replace(indicator=jnp.where(state.steps % REDRAW == 0, coin, state.indicator))
         return state, {**describe(state), **facts}
 
     def episode(start: Any, moves: jax.Array, coin: jax.Array) -> dict[str, jax.Array]:
         state = start if task is None else task.begin(start, key)
-        if isinstance(task, FoodPoison):
+        if has_indicator:
             state = state._replace(indicator=coin[0])
         first = describe(state)
         _, rest = jax.lax.scan(advance, state, (moves, coin[1:]))
@@ -142,53 +218,47 @@ def _rollout(
     return jax.vmap(episode)(starts, actions, coins)
 
 
-def _compare(kind: Kind, data: dict[str, np.ndarray], ours: dict[str, np.ndarray]) -> dict[str, Any]:
-    """The three numbers of a replay's result."""
+def _compare(kind: Recording, data: Arrays, ours: Arrays) -> dict[str, Any]:
+    """The three values of a replay's result."""
     episodes, length = data["reward"].shape
-    near: list[tuple[np.ndarray, np.ndarray]] = []
-    paid: list[tuple[np.ndarray, np.ndarray]] = [(ours["reward"], data["reward"])]
-    flags: list[tuple[np.ndarray, np.ndarray]] = []
     order = data["perm"].astype(int) if kind.raw_order else np.arange(ours["obs"].shape[-1])
     obs = data["obs"][..., order]
-    near.append((ours["obs"], obs))
-    landmarks = list(kind.world.spec.landmarks.values())
-    flags.append((ours["obs"][..., landmarks], obs[..., landmarks]))
-    clock = np.broadcast_to(np.arange(length + 1), (episodes, length + 1))
-    done = clock[:, 1:] >= LIMIT
-    flags.append((done, data["done"]))
-    if isinstance(kind.world, Gunner):
-        hidden = np.concatenate([ours["agent"], ours["picker"], ours["grip"][..., None], ours["view"][..., None]], axis=-1)
-        near.append((hidden, data["state"][..., :6]))
-        flags += [(ours["ammo"], data["state"][..., 6:10]), (ours.get("steps", clock), data["state"][..., 10])]
-    else:
-        near += [(ours["position"], data["agent_pos"]), (ours["velocity"], data["agent_vel"])]
-        near.append((ours["station"], np.repeat(data["station_pos"][:, None], length + 1, axis=1)))
-    if "reward_vec" in ours:
-        paid.append((ours["reward_vec"], data["reward_vec"]))
-    flags += [(ours[k], data[k]) for k in ("target", "progress", "charge", "indicator") if k in ours]
+    landmarks = list(kind.env.spec.landmarks.values())
+    done = _clock(data)[:, 1:] >= LIMIT
+    continuous, discrete = kind.state_pairs(ours, data)
+    continuous.append((ours["obs"], obs))
+    discrete += [(ours["obs"][..., landmarks], obs[..., landmarks]), (done, data["done"])]
+    discrete += [(ours[k], data[k]) for k in ("target", "progress", "charge", "indicator") if k in kind.task_arrays]
+    rewards: list[Pair] = [(ours[k], data[k]) for k in ("reward", "reward_vec") if k in ours]
     if kind.task is not None:
-        decisions = length // SKILL_STEPS
-        seen = np.concatenate([ours["obs"], ours["extra"]], axis=-1)[:, : decisions * SKILL_STEPS + 1 : SKILL_STEPS]
+        count = length // SKILL_STEPS  # high-level actions
+        seen = np.concatenate([ours["obs"], ours["extra"]], axis=-1)[:, : count * SKILL_STEPS + 1 : SKILL_STEPS]
         recorded = data["hl_obs"]
-        near.append((seen, np.concatenate([recorded[..., order], recorded[..., len(order) :]], axis=-1)))
-        blocks = ours["reward"][:, : decisions * SKILL_STEPS].reshape(episodes, decisions, SKILL_STEPS)
-        paid.append((blocks.mean(axis=-1), data["hl_reward"]))
-        flags.append((done[:, SKILL_STEPS - 1 :: SKILL_STEPS], data["hl_done"]))
+        continuous.append((seen, np.concatenate([recorded[..., order], recorded[..., len(order) :]], axis=-1)))
+        blocks = ours["reward"][:, : count * SKILL_STEPS].reshape(episodes, count, SKILL_STEPS)
+        rewards.append((blocks.mean(axis=-1), data["hl_reward"]))
+        discrete.append((done[:, SKILL_STEPS - 1 :: SKILL_STEPS], data["hl_done"]))
     return {
-        "max_obs_error": float(max(np.max(np.abs(a - b)) for a, b in near)),
-        "reward_mismatches": int(sum(np.sum(~np.isclose(a, b, rtol=ROUNDING, atol=ROUNDING)) for a, b in paid)),
-        "flag_mismatches": int(sum(np.sum(a != b) for a, b in flags)),
+        "max_obs_error": float(max(np.max(np.abs(a - b)) for a, b in continuous)),
+        "reward_mismatches": int(sum(np.sum(~np.isclose(a, b, rtol=ROUNDING, atol=ROUNDING)) for a, b in rewards)),
+        "flag_mismatches": int(sum(np.sum(a != b) for a, b in discrete)),
     }
 
 
-def _replay_kitchen(path: Path) -> dict[str, Any]:
-    """All episodes side by side and open loop from their first states: how often flags agree, and how far bodies stray."""
+def _clock(data: Arrays) -> np.ndarray:
+    """[E, T+1] the number of steps since the reset."""
+    episodes, length = data["reward"].shape
+    return np.broadcast_to(np.arange(length + 1), (episodes, length + 1))
+
+
+def _verify_kitchen(path: Path) -> dict[str, Any]:
+    """All episodes in parallel and open loop from their first states: how often flags agree, and how far bodies diverge."""
     from susd.envs.kitchen import Kitchen
     from susd.envs.kitchen.observation import GRIP, TOUCHED
 
     found = _read(path)
-    stored = {key.removeprefix("random_"): value for key, value in found.items()} | found  # with or without the prefix
-    shapes: dict[str, tuple[str | int, ...]] = {
+    stored = {key.removeprefix("random_"): value for key, value in found.items()} | found  # the prefix is optional
+    shapes: dict[str, Shape] = {
         "action": ("E", "T", 4),
         "qpos": ("E", "T+1", 30),
         "qvel": ("E", "T+1", 27),
@@ -227,18 +297,43 @@ def _replay_kitchen(path: Path) -> dict[str, Any]:
     }
 
 
-def _load(path: Path, kind: Kind, task: Task | None) -> dict[str, np.ndarray]:
-    """The arrays of a recording as float64, checked against the shapes that its kind must have."""
-    sizes = {"D": kind.world.spec.obs_size, "A": kind.world.spec.action_size}
+def _load(path: Path, kind: Recording, task: Any) -> Arrays:
+    """The arrays of a recording as float64, with the shapes and values that its kind must have."""
+    sizes = {"D": kind.env.spec.obs_size, "A": kind.env.spec.action_size}
     data = _fit(path, _read(path), _shapes(kind, task), sizes)
-    _check_values(path, kind, data)
+    if "perm" in data and sorted(data["perm"].tolist()) != list(range(sizes["D"])):
+        raise UserError(f"{path}: 'perm' is not a permutation of the {sizes['D']} observation indices")
+    if "agents" in data and not set(data["agents"].tolist()) <= set(range(AGENTS)):
+        raise UserError(f"{path}: 'agents' holds {data['agents'].tolist()}; allowed are the agents 0 to {AGENTS - 1}")
+    seeds = data["reset_seed"]
+    if np.any(seeds != np.floor(seeds)) or np.any(seeds < kind.smallest_seed):
+        allowed = "integers" if kind.smallest_seed < 0 else "integers from 0 up"
+        raise UserError(f"{path}: 'reset_seed' holds {seeds.tolist()}; seeds must be {allowed}")
     return data
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def _shapes(kind: Recording, task: Any) -> dict[str, Shape]:
+    """Every array that a recording of this kind must hold."""
+    shapes: dict[str, Shape] = {
+        "action": ("E", "T", "A"),
+        "obs": ("E", "T+1", "D"),
+        "reward": ("E", "T"),
+        "done": ("E", "T"),
+        "reset_seed": ("E",),
+        **kind.state_arrays,
+    }
+    if kind.raw_order:
+        shapes["perm"] = ("D",)
+    if task is not None:
+        extended = kind.env.spec.obs_size + task.extra_size
+        shapes |= {"hl_obs": ("E", "H+1", extended), "hl_reward": ("E", "H"), "hl_done": ("E", "H")}
+    return {**shapes, **kind.task_arrays}
+
+
+def _read(path: Path) -> Arrays:
     """Every array in a file."""
     if not path.is_file():
-        raise UserError(f"no recording at {path}")
+        raise UserError(f"recording {path} does not exist")
     try:
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
@@ -246,22 +341,20 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile):
         stored = None
     if stored is None:
-        raise UserError(f"{path} is not a recording: it cannot be read as an .npz file of plain numbers")
+        raise UserError(f"{path} is not a recording: it cannot be read as an .npz file of plain arrays")
     return stored
 
 
-def _fit(
-    path: Path, stored: dict[str, np.ndarray], shapes: dict[str, tuple[str | int, ...]], sizes: dict[str, int]
-) -> dict[str, np.ndarray]:
-    """The arrays that are needed as float64; each must have its shape, in which letters stand for sizes."""
-    data: dict[str, np.ndarray] = {}
+def _fit(path: Path, stored: Arrays, shapes: Mapping[str, Shape], sizes: dict[str, int]) -> Arrays:
+    """The required arrays as float64, checked for their shapes."""
+    data: Arrays = {}
     for key, axes in shapes.items():
         if key not in stored:
             raise UserError(f"{path}: the array {key!r} is missing")
         value = stored[key]
         if value.dtype.kind not in "biuf" or not np.all(np.isfinite(value)):
-            raise UserError(f"{path}: the array {key!r} must hold finite numbers only")
-        for axis, found in zip(axes, value.shape, strict=False):  # the first arrays fix E and T, the rest must follow
+            raise UserError(f"{path}: the array {key!r} must hold finite values only")
+        for axis, found in zip(axes, value.shape, strict=False):  # the first arrays determine E and T
             if isinstance(axis, str):
                 sizes.setdefault(axis, found)
         if "T" in sizes:
@@ -269,47 +362,11 @@ def _fit(
         expected = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in axes)
         if value.ndim == len(axes) - 1 and axes[0] == "E":
             raise UserError(
-                f"{path}: the array {key!r} has the shape {value.shape}; the axis of episodes before it is missing"
+                f"{path}: the array {key!r} has the shape {value.shape}; the first axis, of episodes, is missing"
             )
         if value.shape != expected:
             raise UserError(f"{path}: the array {key!r} has the shape {value.shape}, expected {expected} ({axes})")
         if 0 in value.shape[: 1 + (key == "action")]:
-            raise UserError(f"{path}: the array {key!r} has the shape {value.shape}; there is nothing to replay in it")
+            raise UserError(f"{path}: the array {key!r} has the shape {value.shape}; it is empty")
         data[key] = value.astype(np.float64)
     return data
-
-
-def _shapes(kind: Kind, task: Task | None) -> dict[str, tuple[str | int, ...]]:
-    """Every array a kind of recording must hold. E episodes, T steps, H decisions, D observation, A action, S agents."""
-    shapes: dict[str, tuple[str | int, ...]] = {
-        "action": ("E", "T", "A"),
-        "obs": ("E", "T+1", "D"),
-        "reward": ("E", "T"),
-        "done": ("E", "T"),
-        "reset_seed": ("E",),
-    }
-    if isinstance(kind.world, Gunner):
-        shapes["state"] = ("E", "T+1", 11)
-    else:
-        shapes |= {"agent_pos": ("E", "T+1", 10, 2), "agent_vel": ("E", "T+1", 10, 2), "station_pos": ("E", 10, 2)}
-    if kind.raw_order:
-        shapes["perm"] = ("D",)
-    if task is not None:
-        extended = kind.world.spec.obs_size + task.extra_size
-        shapes |= {"hl_obs": ("E", "H+1", extended), "hl_reward": ("E", "H"), "hl_done": ("E", "H")}
-    if isinstance(task, Sequential):
-        shapes |= {"agents": ("S",), "target": ("E", "T+1", 10), "progress": ("E", "T+1"), "charge": ("E", "T+1")}
-    if isinstance(task, FoodPoison):
-        shapes |= {"agents": ("S",), "indicator": ("E", "T+1", 10), "reward_vec": ("E", "T", 10)}
-    return shapes
-
-
-def _check_values(path: Path, kind: Kind, data: dict[str, np.ndarray]) -> None:
-    """Index lists and seeds must be what they say they are."""
-    if "perm" in data and sorted(data["perm"].tolist()) != list(range(kind.world.spec.obs_size)):
-        raise UserError(f"{path}: 'perm' is not an order of the {kind.world.spec.obs_size} observation indices")
-    if "agents" in data and not set(data["agents"].tolist()) <= set(range(10)):
-        raise UserError(f"{path}: 'agents' holds {data['agents'].tolist()}; allowed are the agents 0 to 9")
-    seeds = data["reset_seed"]
-    if np.any(seeds != np.floor(seeds)) or (isinstance(kind.world, MultiParticle) and np.any(seeds < 0)):
-        raise UserError(f"{path}: 'reset_seed' holds {seeds.tolist()}, not seeds")

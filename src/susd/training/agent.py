@@ -16,18 +16,21 @@ from susd.config import Config
 from susd.envs.base import Environment, HostEnvironment
 from susd.errors import UserError
 from susd.factors import Factorization
-from susd.learner import LearnerState
+from susd.networks import Actor
 from susd.runs import checkpoint
 from susd.runs.folder import RunFolder
-from susd.training.trainer import Trainer
+from susd.training.trainer import Trainer, learning_hash
+
+WEIGHTS = (".learner.params", ".learner.sac.actor")  # the leaves of a TrainState that an agent needs
 
 
 @dataclass(frozen=True)
 class Agent:
-    """One trained seed: acts, encodes states and draws skills."""
+    """One trained seed: acts, encodes states and samples skills."""
 
     trainer: Trainer
-    learner: LearnerState
+    actor: Actor
+    params: Any  # of the method, such as those of phi
     seed: int
     epoch: int
 
@@ -47,39 +50,47 @@ class Agent:
         skill = self._sized(skill, "skill", self.trainer.learner.method.skills.size)
         batched = jnp.broadcast_to(skill, (*obs.shape[:-1], skill.shape[-1]))
         inputs = jnp.atleast_2d(obs), jnp.atleast_2d(batched), jax.random.key(seed or 0)
-        action = self._act(self.learner.sac.actor, *inputs, seed is not None)
+        action = self.trainer.policy(self.actor, seed is not None)(*inputs)
         return np.asarray(action).reshape(*obs.shape[:-1], -1)
 
     def encode(self, obs: Any) -> np.ndarray:
         """phi(s): [S] to [N * D], or [B, S] to [B, N * D]."""
         obs = self._sized(obs, "observation", self.trainer.env.spec.obs_size)
-        code = self.trainer.learner.method.encode(self.learner.params, jnp.atleast_2d(obs))
-        return np.asarray(code).reshape(*obs.shape[:-1], -1)
+        return np.asarray(self._encode(self.params, jnp.atleast_2d(obs))).reshape(*obs.shape[:-1], -1)
+
+    def untrained_actor(self) -> Actor:
+        """The actor before the first gradient step of the same seed."""
+        init = jax.jit(lambda seed: self.trainer.init(seed).learner.sac.actor)  # compiled, it allocates no replay buffer
+        return init(jnp.int32(self.seed))
 
     def _sized(self, value: Any, name: str, size: int) -> jax.Array:
         array = jnp.asarray(value, jnp.float32)
         if array.ndim == 0 or array.shape[-1] != size:
-            raise UserError(f"the {name} has the shape {array.shape}; its last axis must be {size} long")
+            raise UserError(f"the {name} has the shape {array.shape}; its last axis must have the length {size}")
         return array
 
     @cached_property
-    def _act(self) -> Any:
-        return jax.jit(lambda actor, o, z, k, sampled: self.trainer.policy(actor, sampled)(o, z, k), static_argnums=4)
+    def _encode(self) -> Any:
+        return jax.jit(self.trainer.learner.method.encode)
 
 
 def load_all(run: str | Path, environment: Environment | HostEnvironment | None = None) -> list[Agent]:
-    """All seeds of a run, from its last good checkpoint."""
+    """All seeds of a run, from its last good checkpoint. Only the weights are read, not the replay buffer."""
     folder = RunFolder.open(Path(run))
     trainer = Trainer.build(Config.from_json(folder.config), environment)
     state, meta, _ = checkpoint.restore_latest(
         folder.checkpoints,
         jax.eval_shape(trainer.start),
+        learning_hash(trainer.config),
         on_skip=lambda text: print(f"skipped: {text}", file=sys.stderr),
+        only=WEIGHTS,
     )
-    return [
-        Agent(trainer, jax.tree.map(lambda x, i=i: x[i], state.learner), trainer.config.seed + i, int(meta["epoch"]))
-        for i in range(trainer.config.seeds)
-    ]
+
+    def of_seed(index: int) -> Agent:
+        actor, params = jax.tree.map(lambda x: x[index], (state.learner.sac.actor, state.learner.params))
+        return Agent(trainer, actor, params, trainer.config.seed + index, int(meta["epoch"]))
+
+    return [of_seed(index) for index in range(trainer.config.seeds)]
 
 
 def load(run: str | Path, seed: int | None = None, environment: Environment | HostEnvironment | None = None) -> Agent:

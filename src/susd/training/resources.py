@@ -1,4 +1,4 @@
-"""What a run asks of the machine: memory, disk, and a place for compiled programs. Checked before anything is compiled."""
+"""What a run needs: memory, disk space, and a cache of compiled programs. Checked before anything is compiled."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 import jax
 
 from susd.errors import UserError
-from susd.replay import row_numbers
+from susd.replay import row_size
 from susd.training.trainer import Trainer
 
 
 def state_bytes(trainer: Trainer) -> int:
-    """Memory of the whole training state, replay included, found without allocating it."""
+    """Memory of the training state with its replay buffer, computed without allocating it."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(trainer.start)))
 
 
 def available_memory() -> int:
-    """Bytes of memory that can still be used."""
+    """Bytes of memory that are still available."""
     try:
         with open("/proc/meminfo") as file:
             return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
@@ -28,30 +28,30 @@ def available_memory() -> int:
 
 
 def update_bytes(trainer: Trainer) -> int:
-    """What the gradient steps of an epoch need at the very least: a batch through actor and critics, and a key for each."""
+    """A lower limit for the gradient steps of an epoch: a batch through actor and critics, and a key for each step."""
     config, spec = trainer.config, trainer.env.spec
-    row = row_numbers(spec.obs_size, spec.action_size, trainer.learner.method.skills.size)
+    row = row_size(spec.obs_size, spec.action_size, trainer.learner.method.skills.size)
     return config.seeds * (4 * config.batch_size * (row + 3 * config.layers * config.hidden) + 8 * config.gradient_steps)
 
 
-def check_resources(trainer: Trainer, place: Path) -> None:
-    """Refuse a run that cannot fit into memory or on the disk, before anything is compiled."""
+def check_resources(trainer: Trainer, path: Path) -> None:
+    """Refuse a run that does not fit into memory or on the disk, before anything is compiled."""
     config, need, have = trainer.config, state_bytes(trainer) + update_bytes(trainer), available_memory()
     gib = 2**30
     if jax.default_backend() == "cpu" and need > 0.9 * have:
         raise UserError(
-            f"this run needs {need / gib:.1f} GiB of memory (the replay of {trainer.capacity} transitions x "
-            f"{config.seeds} seeds takes {trainer.replay_bytes() / gib:.1f}), but only {have / gib:.1f} GiB are "
+            f"this run needs {need / gib:.1f} GiB of memory ({trainer.replay_bytes() / gib:.1f} for the replay buffer of "
+            f"{trainer.capacity} transitions x {config.seeds} seeds), but only {have / gib:.1f} GiB are "
             "available; lower --buffer-size, --seeds, --batch-size, --gradient-steps or the network sizes"
         )
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    while not path.exists():
+        path = path.parent
+    free = shutil.disk_usage(path).free
     files = (config.keep_checkpoints + 1) * state_bytes(trainer)
     if files > free:
         raise UserError(
             f"the checkpoints of this run may take {files / gib:.2f} GiB, but only {free / gib:.2f} GiB are free at "
-            f"{place.resolve()}; choose another --run folder, or lower --buffer-size or --keep-checkpoints"
+            f"{path.resolve()}; choose another --run folder, or lower --buffer-size or --keep-checkpoints"
         )
 
 
@@ -59,4 +59,4 @@ def use_compilation_cache() -> None:
     """Keep compiled programs on disk between runs (SUSD_CACHE_DIR, or the user's cache folder)."""
     cache = os.environ.get("SUSD_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "susd"
     jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # the many small ones add up to a second
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # the many small programs add up to a second

@@ -1,4 +1,4 @@
-"""The compiled program of a run: one epoch = collect + learn, in one jitted call with donated buffers."""
+"""The compiled program of a run: one epoch is collect and learn, in one jitted call with donated buffers."""
 
 from __future__ import annotations
 
@@ -16,22 +16,41 @@ import numpy as np
 from susd import replay
 from susd.collect import episodes, host_episodes
 from susd.config import Config
+from susd.envs import make
 from susd.envs.base import Environment, HostEnvironment, missing_members
+from susd.envs.vector import is_functional
 from susd.errors import UserError, format_exception
 from susd.learner import Learner, LearnerState
 from susd.networks import Actor
 from susd.replay import Replay
-from susd.training.build import build_env, build_learner
+from susd.runs.folder import config_hash
 from susd.types import Info, Policy, Transition
+
+CHANGEABLE = ("epochs", "keep_checkpoints", "checkpoint_every", "eval_every")  # options that a resumed run may change
 
 
 def subkey(key: jax.Array, name: str) -> jax.Array:
-    """The named child of a key: adding a consumer never shifts the numbers of the others."""
+    """The named child of a key: adding a consumer never changes the random numbers of the others."""
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
+def build_env(config: Config) -> Environment | HostEnvironment:
+    """The environment with its factorization; a host environment has one copy for each episode of an epoch."""
+    options = dict(config.env_options)
+    if "num_envs" in options:
+        raise UserError(f"the option 'num_envs' of a run is --episodes; it cannot be {options['num_envs']!r}")
+    if config.factors:
+        options["factors"] = int(config.factors) if config.factors.isdecimal() else config.factors
+    return make(config.env, num_envs=config.episodes, **options)
+
+
+def learning_hash(config: Config) -> str:
+    """The hash of all options that decide what is learned, unlike the length of the run and how often it is saved."""
+    return config_hash({name: value for name, value in config.changes().items() if name not in CHANGEABLE})
+
+
 class TrainState(eqx.Module):
-    """All of a run that changes. Episodes end with their epoch, so between epochs no environment state is alive."""
+    """Everything that changes in a run. Episodes end with their epoch, so there is no environment state between epochs."""
 
     learner: LearnerState
     replay: Replay
@@ -48,22 +67,24 @@ class Trainer:
 
     @classmethod
     def build(cls, config: Config, env: Environment | HostEnvironment | None = None) -> Trainer:
-        """From a config; `env` replaces the configured environment by an object of the caller's."""
+        """From a config; `env` is an environment object that replaces the configured one."""
         env = env or build_env(config)
         if not isinstance(env, (Environment, HostEnvironment)):
-            raise UserError(f"{type(env).__name__} is no environment: {missing_members(env)}")
-        if isinstance(env, HostEnvironment):
+            raise UserError(f"{type(env).__name__} is not an environment: {missing_members(env)}")
+        if not is_functional(env):
             if config.seeds > 1:
                 raise UserError(f"--seeds is {config.seeds}, but {env.spec.name} runs outside JAX; start one run per seed")
             if env.num_envs != config.episodes:
-                raise UserError(f"--episodes is {config.episodes}, but the environment has {env.num_envs} worlds")
-        trainer = cls(config, env, build_learner(config, env.spec))
+                raise UserError(f"--episodes is {config.episodes}, but num_envs of the environment is {env.num_envs}")
+        trainer = cls(config, env, Learner.from_config(config, env.spec))
         if config.buffer_size < trainer.chunk:
             raise UserError(
-                f"--buffer-size is {config.buffer_size}; it must hold at least one epoch, {trainer.chunk} transitions here"
+                f"--buffer-size is {config.buffer_size}; it must be at least {trainer.chunk}, the transitions of one epoch"
             )
         if config.warmup > trainer.capacity:
-            raise UserError(f"--warmup is {config.warmup}, more than the replay's {trainer.capacity} transitions")
+            raise UserError(
+                f"--warmup is {config.warmup}; it must be at most {trainer.capacity}, the size of the replay buffer"
+            )
         return trainer
 
     @property
@@ -78,18 +99,18 @@ class Trainer:
 
     @property
     def capacity(self) -> int:
-        """The replay's size: the configured one, rounded down to whole epochs."""
+        """The size of the replay buffer: the configured one, rounded down to a multiple of an epoch."""
         return self.config.buffer_size // self.chunk * self.chunk
 
     @property
     def warmup_epochs(self) -> int:
-        """Epochs that only collect, before the replay holds the warm-up."""
+        """Epochs that only collect, until the replay buffer holds the warm-up."""
         return -(-self.config.warmup // self.chunk) - 1
 
     def replay_bytes(self) -> int:
-        """Memory of the replay of all seeds."""
+        """Memory of the replay buffers of all seeds."""
         spec = self.env.spec
-        row = replay.row_numbers(spec.obs_size, spec.action_size, self.learner.method.skills.size)
+        row = replay.row_size(spec.obs_size, spec.action_size, self.learner.method.skills.size)
         return 4 * row * self.capacity * self.config.seeds
 
     def policy(self, actor: Actor, sampled: bool = True) -> Policy:
@@ -112,15 +133,15 @@ class Trainer:
         return TrainState(self.learner.init(subkey(jax.random.wrap_key_data(key), "init")), buffer, key)
 
     def collect(self, state: TrainState, epoch: jax.Array) -> Transition:
-        """The epoch's episodes, each with a fresh skill, as one chunk."""
-        assert isinstance(self.env, Environment)
+        """The episodes of an epoch, each with a new skill, as one chunk."""
+        assert is_functional(self.env)
         key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "collect"), epoch)
         skills = self.learner.method.skills.sample(subkey(key, "skills"), self.config.episodes)
         terminal = self.config.time_limit == "terminal"
         return episodes(self.env, self.policy(state.learner.sac.actor), skills, self.horizon, key, terminal)
 
     def learn(self, state: TrainState, chunk: Transition, epoch: jax.Array) -> tuple[TrainState, Info]:
-        """Store the chunk and take the epoch's gradient steps, once the replay is warm."""
+        """Store the chunk and, after the warm-up, take the gradient steps of the epoch."""
         buffer = replay.add(state.replay, chunk)
         key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "learn"), epoch)
         ready = epoch >= self.warmup_epochs
@@ -135,12 +156,12 @@ class Trainer:
     def start(self) -> Callable[[], TrainState]:
         """Compiled initial state of all seeds, with a leading axis of seeds."""
         seeds = jnp.arange(self.config.seed, self.config.seed + self.config.seeds)
-        compiled = jax.jit(self._over_seeds(self.init, (0,)))  # the seeds are an argument: one program serves them all
+        compiled = jax.jit(self._over_seeds(self.init, (0,)))  # the seeds are an argument: the program is the same for all
         return lambda: compiled(seeds)
 
     def run_epoch(self, state: TrainState, epoch: int) -> tuple[TrainState, Info]:
-        """One epoch of all seeds, compiled. The state's buffers are donated: the one passed in is gone afterwards."""
-        if isinstance(self.env, HostEnvironment):
+        """One epoch of all seeds, compiled. The buffers of `state` are donated: it cannot be used afterwards."""
+        if not is_functional(self.env):
             return self._run_host_epoch(state, epoch)
         return self._epoch(state, jnp.int32(epoch))
 
@@ -151,13 +172,13 @@ class Trainer:
         return jitted.lower(jax.eval_shape(self.start), jax.ShapeDtypeStruct((), jnp.int32)).compile()
 
     def check_env(self) -> None:
-        """Look at first observations, so that a broken environment is told before anything is compiled."""
+        """Check the first observations, so that a broken environment is reported before anything is compiled."""
         spec, expected = self.env.spec, [self.env.spec.obs_size]
         try:
-            if isinstance(self.env, HostEnvironment):
-                found, expected = np.asarray(self.env.reset(0)), [self.env.num_envs, *expected]
-            else:
+            if is_functional(self.env):
                 found = jax.eval_shape(partial(_after_one_step, self.env))
+            else:
+                found, expected = np.asarray(self.env.reset(0)), [self.env.num_envs, *expected]
         except UserError:
             raise
         except Exception as error:
@@ -167,11 +188,11 @@ class Trainer:
             raise UserError(f"the observations of {spec.name} are {given}; by its spec they must be float32 {expected}")
 
     def compile(self) -> None:
-        """Compile before the first epoch, so that the time it takes is known apart."""
-        _ = self._host_learn if isinstance(self.env, HostEnvironment) else self._epoch
+        """Compile before the first epoch, so that its time can be measured separately."""
+        _ = self._epoch if is_functional(self.env) else self._host_learn
 
     def _over_seeds(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
-        """vmap over the leading axis of seeds; a single seed is squeezed instead, so that its matmuls stay plain."""
+        """vmap over the leading axis of seeds; a single seed is squeezed instead, so that its products are not batched."""
         if self.config.seeds > 1:
             return jax.vmap(function, in_axes=axes)
 
@@ -183,7 +204,7 @@ class Trainer:
 
     @cached_property
     def _host_learn(self) -> Any:
-        """The learning half of an epoch, compiled ahead of time as `_epoch` is."""
+        """The gradient steps of an epoch, compiled ahead of time like `_epoch`."""
         state = jax.eval_shape(self.start)
         rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.chunk, *x.shape[2:]), x.dtype), state.replay.data)
         jitted = jax.jit(self._over_seeds(self.learn, (0, None, None)), donate_argnums=0)
@@ -191,7 +212,7 @@ class Trainer:
 
     def collect_host(self, actor: Actor, key: jax.Array) -> tuple[Transition, float]:
         """`collect` in a host environment, and the seconds spent in it."""
-        assert isinstance(self.env, HostEnvironment)
+        assert not is_functional(self.env)
         seed = int(jax.random.randint(subkey(key, "reset"), (), 0, 2**31 - 1))
         sample, terminal = self.learner.method.skills.sample, self.config.time_limit == "terminal"
         return host_episodes(self.env, self.policy(actor), sample, self.horizon, seed, key, terminal)

@@ -1,4 +1,4 @@
-"""Videos: frames to MP4, and several skills side by side with their names."""
+"""Videos: frames to MP4, and several skills next to each other with their titles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from susd.errors import UserError
-from susd.viz.figures import whole_file
+from susd.runs.atomic import replace_file
 
 if TYPE_CHECKING:
     import jax
@@ -37,8 +37,8 @@ def save_video(path: Path, frames: np.ndarray, fps: float) -> Path:
     size = f"{even.shape[2]}x{even.shape[1]}"
     source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", f"{fps:g}", "-i", "-"]
     target = ["-c:v", "libx264", *QUALITY, "-pix_fmt", "yuv420p", "-movflags", "+faststart", "-f", "mp4"]
-    with whole_file(path) as temporary:
-        # imageio's own writer forks in a way that JAX warns of (it may hang), so ffmpeg is called directly.
+    with replace_file(path) as temporary:
+        # imageio's own writer forks in a way that JAX warns about (it may hang), so ffmpeg is called directly.
         command = [ffmpeg, "-y", "-loglevel", "error", *source, *target, str(temporary)]
         result = subprocess.run(command, input=even.tobytes(), capture_output=True)
         if result.returncode:
@@ -47,36 +47,25 @@ def save_video(path: Path, frames: np.ndarray, fps: float) -> Path:
     return path
 
 
-def functional_frames(env: Environment, states: Any, size: int = 240) -> np.ndarray:
-    """Pictures [T, W, size, size, 3] of `states`, a pytree with leading axes [T, W] as from a rollout."""
-    import jax
-
-    states = jax.tree.map(np.asarray, states)
-    steps, num_envs = jax.tree.leaves(states)[0].shape[:2]
-    at = [[jax.tree.map(lambda x, t=t, w=w: x[t, w], states) for w in range(num_envs)] for t in range(steps)]
-    return np.array([[env.render(state, size) for state in row] for row in at])
-
-
-def host_frames(
-    env: HostEnvironment, policy: Policy, skills: np.ndarray, steps: int, key: jax.Array, size: int = 240
+def skill_frames(
+    env: Environment | HostEnvironment, policy: Policy, skills: Any, steps: int, key: jax.Array, size: int = 240
 ) -> np.ndarray:
-    """Pictures [T + 1, W, size, size, 3] of the skills, each in a world of its own; as many as there are worlds."""
-    from susd.collect import batch_seed, host_rollout
+    """Images [T + 1, W, size, size, 3] of skills in parallel environments; at most as many as the environment has."""
+    from susd.collect import rollout_skills
+    from susd.envs.vector import vectorize
 
-    shown = min(len(skills), env.num_envs)
+    shown = min(len(skills), vectorize(env, len(skills)).num_envs)
     frames: list[list[np.ndarray]] = []
-    seed, k_run = batch_seed(key, 0)
-    rows = np.arange(env.num_envs) % len(skills)
 
-    def look() -> None:
-        frames.append([env.render(world, size) for world in range(shown)])
+    def watch(batch: HostEnvironment) -> None:
+        frames.append([batch.render(index, size) for index in range(shown)])
 
-    host_rollout(env, policy, skills[rows], steps, seed, k_run, watch=look)
+    rollout_skills(env, policy, skills[:shown], steps, key, watch)
     return np.array(frames)
 
 
 def skill_video(path: Path, frames: np.ndarray, titles: Sequence[str], fps: float = 15.0) -> Path:
-    """Play the W skills of `frames` [T, W, size, size, 3] side by side, titled."""
+    """The W skills of `frames` [T, W, size, size, 3] next to each other, with titles."""
     shown = frames.shape[1]
     if len(titles) < shown:
         raise ValueError(f"{len(titles)} titles for {shown} skills")
@@ -88,20 +77,20 @@ def skill_video(path: Path, frames: np.ndarray, titles: Sequence[str], fps: floa
 
 
 def skill_titles(names: Sequence[str], skills: np.ndarray, discrete: bool = False) -> list[str]:
-    """Captions for skills [W, parts, dim]: direction or choice of each named part where that fits, else a number."""
-    num_envs, parts, dim = skills.shape
+    """Titles of skills [W, parts, dim]: direction or discrete skill of each named part where that fits, else a number."""
+    count, parts, dim = skills.shape
     if (dim != 2 and not discrete) or parts > 4:
-        return [f"skill {world + 1}" for world in range(num_envs)]
+        return [f"skill {index + 1}" for index in range(count)]
     labels = names if len(names) == parts else ["z"] if parts == 1 else [f"z{part + 1}" for part in range(parts)]
     if discrete:
-        choices = skills.argmax(axis=-1) + 1
-        return ["   ".join(f"{label} {k}" for label, k in zip(labels, row, strict=True)) for row in choices]
+        numbers = skills.argmax(axis=-1) + 1
+        return ["   ".join(f"{label} {k}" for label, k in zip(labels, row, strict=True)) for row in numbers]
     degrees = np.round(np.degrees(np.arctan2(skills[..., 1], skills[..., 0]))).astype(int) % 360
     return ["   ".join(f"{label} {d}°" for label, d in zip(labels, row, strict=True)) for row in degrees]
 
 
 def _tile(tiles: Sequence[np.ndarray]) -> np.ndarray:
-    """The tiles in a grid that is about one and a half times as wide as high, on white."""
+    """The tiles in a grid about one and a half times as wide as high, on white."""
     columns = min(len(tiles), math.ceil(math.sqrt(1.5 * len(tiles)) - 1e-9))
     rows = -(-len(tiles) // columns)
     height, width = tiles[0].shape[:2]
@@ -113,7 +102,7 @@ def _tile(tiles: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _caption(text: str, width: int) -> np.ndarray:
-    """A strip with the text in its middle, in a smaller font if it is long."""
+    """A strip with centred text, in a smaller font if it is long."""
     from PIL import Image, ImageDraw
 
     height = max(20, width // 11)
@@ -134,7 +123,7 @@ def _font(pixels: int) -> FreeTypeFont | ImageFont:
 
 
 def _ffmpeg() -> str:
-    """Where ffmpeg is."""
+    """The path of ffmpeg."""
     try:
         import imageio_ffmpeg
 

@@ -1,1 +1,1 @@
-"""Gymnasium environments, and ours behind its interface."""
+"""Gymnasium environments as host environments, and our functional environments behind Gymnasium's interface."""

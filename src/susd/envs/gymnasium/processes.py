@@ -1,7 +1,7 @@
-"""Gymnasium worlds in processes of their own, for worlds whose Python would keep threads waiting. Imports no JAX.
+"""Gymnasium environments in worker processes, for environments whose Python code would block threads. Imports no JAX.
 
-Processes are spawned, never forked: forking a process that runs JAX can hang. One that fails or dies ends the run with a
-sentence; one that hangs is waited for.
+Processes are spawned, never forked: forking a process that runs JAX can deadlock. A worker that fails or dies raises an
+EnvError here; a worker that hangs is waited for.
 """
 
 from __future__ import annotations
@@ -16,52 +16,52 @@ from typing import Any
 
 import numpy as np
 
-from susd.envs.gymnasium.source import Source
-from susd.envs.gymnasium.workers import Chunk, Step, WorldError, joined, parts
+from susd.envs.gymnasium.loader import Source
+from susd.envs.gymnasium.workers import EnvError, SequentialEnvs, Step, join_steps, split_range
 from susd.errors import UserError
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 2.0  # seconds that a worker has to end when it is asked to
 
 
-class Processes:
-    """Chunks of worlds, each in a process that is told what to do over a pipe."""
+class SubprocessEnvs:
+    """Groups of environments, each in a process that receives requests over a pipe."""
 
     def __init__(self, source: Source, num_envs: int, processes: int) -> None:
         context = multiprocessing.get_context("spawn")
-        self._parts, self._name = parts(num_envs, processes), source.name
+        self._ranges, self._name = split_range(num_envs, processes), source.name
         self._pipes: list[Connection] = []
         self._workers: list[Any] = []
         try:
-            for part in self._parts:
+            for indices in self._ranges:
                 mine, theirs = context.Pipe()
                 self._pipes.append(mine)
-                self._workers.append(context.Process(target=serve, args=(theirs, source, part), daemon=True))
-                with _without_stops():
+                self._workers.append(context.Process(target=serve, args=(theirs, source, indices), daemon=True))
+                with _blocked_signals():
                     self._workers[-1].start()
-                theirs.close()  # now the worker alone holds that end, so that its death ends the pipe
-            self._answers()  # all have made their worlds
+                theirs.close()  # now only the worker holds that end, so its death closes the pipe
+            self._receive()  # every worker has made its environments
         except BaseException:
             self.close()
             raise
 
     def reset(self, seed: int) -> np.ndarray:
-        """Start all anew; [W, S]."""
-        return np.concatenate(self._ask([("reset", seed)] * len(self._pipes)))
+        """Reset all environments; [W, S]."""
+        return np.concatenate(self._request([("reset", seed)] * len(self._pipes)))
 
     def step(self, actions: np.ndarray) -> Step:
-        """Step all by [W, A] in [-1, 1]."""
-        return joined(self._ask([("step", actions[part.start : part.stop]) for part in self._parts]))
+        """Step all environments by [W, A] in [-1, 1]."""
+        return join_steps(self._request([("step", actions[indices.start : indices.stop]) for indices in self._ranges]))
 
-    def render(self, world: int) -> np.ndarray | None:
-        """The frame of one world."""
-        which = next(index for index, part in enumerate(self._parts) if world in part)
-        frames = self._ask([("render", world) if index == which else None for index in range(len(self._parts))])
+    def render(self, index: int) -> np.ndarray | None:
+        """The frame of one environment."""
+        which = next(worker for worker, indices in enumerate(self._ranges) if index in indices)
+        frames = self._request([("render", index) if worker == which else None for worker in range(len(self._ranges))])
         frame: np.ndarray | None = frames[which]
         return frame
 
     def close(self) -> None:
-        """End all workers: first by asking, then by force."""
+        """End all workers: first by a request, then by a signal."""
         for pipe in self._pipes:
             with suppress(OSError):
                 pipe.send(None)
@@ -74,75 +74,75 @@ class Processes:
                 worker.kill()
                 worker.join()
 
-    def _ask(self, requests: list[tuple[str, Any] | None]) -> list[Any]:
+    def _request(self, requests: list[tuple[str, Any] | None]) -> list[Any]:
         for index, request in enumerate(requests):
             if request is not None:
                 try:
                     self._pipes[index].send(request)
                 except OSError:
-                    raise self._died(index) from None
-        return self._answers([index for index, request in enumerate(requests) if request is not None])
+                    raise self._dead(index) from None
+        return self._receive([index for index, request in enumerate(requests) if request is not None])
 
-    def _answers(self, asked: list[int] | None = None) -> list[Any]:
-        """One answer from each worker that was asked, taken as they come: so the first that fails is heard at once."""
+    def _receive(self, asked: list[int] | None = None) -> list[Any]:
+        """One answer from each worker that was asked, in the order of arrival: the first failure is raised at once."""
         waiting = {self._pipes[index]: index for index in (range(len(self._pipes)) if asked is None else asked)}
         found: list[Any] = [None] * len(self._pipes)
         while waiting:
             ready = wait(list(waiting), timeout=PATIENCE)
             for index in () if ready else waiting.values():  # a child of a dead worker may hold its end of the pipe
                 if self._workers[index].exitcode is not None:
-                    raise self._died(index)
+                    raise self._dead(index)
             for pipe in ready:
                 assert isinstance(pipe, Connection)
                 index = waiting.pop(pipe)
                 try:
                     answer = pipe.recv()
                 except (EOFError, OSError):
-                    raise self._died(index) from None
+                    raise self._dead(index) from None
                 if isinstance(answer, Exception):
                     raise answer
                 found[index] = answer
         return found
 
-    def _died(self, index: int) -> WorldError:
-        worker = self._workers[index]
+    def _dead(self, index: int) -> EnvError:
+        worker, indices = self._workers[index], self._ranges[index]
         worker.join(PATIENCE)
         code = worker.exitcode
-        how = f"with exit code {code}"
+        how = f"exited with code {code}"
         if code is not None and code < 0:
-            how = f"by the signal {signal.Signals(-code).name}" + (" (out of memory?)" * (-code == signal.SIGKILL))
-        num_envs = f"the worlds {_named(self._parts[index])} of {self._name}"
-        return WorldError(f"the process {worker.pid} with {num_envs} was ended {how}")
+            how = f"was killed by signal {signal.Signals(-code).name}" + (" (out of memory?)" * (-code == signal.SIGKILL))
+        envs = f"environments {indices.start} to {indices.stop - 1} of {self._name}"
+        return EnvError(f"process {worker.pid} with {envs} {how}")
 
 
-def serve(pipe: Connection, source: Source, num_envs: range) -> None:
-    """What a worker does: make its worlds, then answer until it is told to end or the other end is gone."""
-    for number in STOPS:  # they reach the whole group; the run decides when to stop
-        signal.signal(number, lambda *_: None)  # not SIG_IGN, which programs that a world starts would inherit
+def serve(pipe: Connection, source: Source, indices: range) -> None:
+    """The program of a worker: make its environments, then answer requests until None arrives or the pipe closes."""
+    for number in STOPS:  # they reach the whole process group; the main process decides when to stop
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which children of an environment would inherit
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)  # see _without_stops
-    sys.stdout = sys.stderr  # what worlds print does not mix with results
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)  # see _blocked_signals
+    sys.stdout = sys.stderr  # what environments print does not mix with results
     try:
-        chunk = Chunk(source, num_envs)
+        envs = SequentialEnvs(source, indices)
     except UserError as error:
         with suppress(OSError):
-            pipe.send(WorldError(str(error)))
+            pipe.send(EnvError(str(error)))
         return
     with suppress(EOFError, OSError):
         pipe.send(None)
         while request := pipe.recv():
             verb, argument = request
             try:
-                answer: Any = getattr(chunk, verb)(argument)
-            except WorldError as error:
+                answer: Any = getattr(envs, verb)(argument)
+            except EnvError as error:
                 answer = error
             pipe.send(answer)
-    chunk.close()
+    envs.close()
 
 
 @contextmanager
-def _without_stops() -> Iterator[None]:
-    """A process started here is deaf to Ctrl-C from its first moment on; the caller hears it afterwards."""
+def _blocked_signals() -> Iterator[None]:
+    """A process started here ignores Ctrl-C from its first moment; the caller receives it afterwards."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -151,7 +151,3 @@ def _without_stops() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _named(part: range) -> str:
-    return f"{part.start} to {part.stop - 1}"

@@ -1,4 +1,4 @@
-"""Makes the environments known to Gymnasium without importing JAX, and without importing Gymnasium before somebody does."""
+"""Registers our environments with Gymnasium, without importing JAX, and Gymnasium only when user code does."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from types import ModuleType
 
 
 def register() -> None:
-    """Register `susd/Gunner-v0` and `susd/MultiParticle-v0`; calling it again changes nothing."""
-    from gymnasium.envs.registration import register as enter
-    from gymnasium.envs.registration import registry
+    """Register `susd/Gunner-v0` and `susd/MultiParticle-v0`; a second call changes nothing."""
+    from gymnasium.envs import registration
 
     for identifier, source in (("susd/Gunner-v0", "GunnerEnv"), ("susd/MultiParticle-v0", "MultiParticleEnv")):
-        if identifier not in registry:
-            enter(identifier, entry_point=f"susd.envs.gymnasium.functional:{source}", max_episode_steps=50)
+        if identifier not in registration.registry:
+            registration.register(identifier, entry_point=f"susd.envs.gymnasium.functional:{source}", max_episode_steps=50)
 
 
 def register_when_imported() -> None:
-    """Register now if Gymnasium is loaded, else as soon as it is: loading it here would slow `susd --help` down."""
+    """Register now if Gymnasium is loaded, else as soon as it is: loading it here would slow down `susd --help`."""
     if "gymnasium" in sys.modules:
         register()
     else:
@@ -28,7 +27,7 @@ def register_when_imported() -> None:
 
 
 class _AfterGymnasium:
-    """An import hook that acts once: it lets Gymnasium load as usual and then registers."""
+    """An import hook that acts once: it loads Gymnasium as usual and then registers."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != "gymnasium":

@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as plain vectors: observations to float32 numbers, actions from [-1, 1]. Imports no JAX."""
+"""Gymnasium's spaces as vectors: observations as float32, actions from [-1, 1]. Imports no JAX."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from susd.errors import UserError
 
 @dataclass(frozen=True)
 class _Entry:
-    """One leaf of an observation: where it is found, and where its numbers go."""
+    """One leaf of an observation: its keys, and its slice of the vector."""
 
     keys: tuple[str, ...]
     space: Any
@@ -26,7 +26,7 @@ class _Entry:
         return "/".join(self.keys)
 
     def read(self, obs: Any) -> np.ndarray:
-        """Its numbers in an observation; what does not fit its space is a ValueError in words."""
+        """Its values in an observation; a ValueError if they do not fit its space."""
         called = f"entry {self.name!r}" if self.keys else "it"
         for key in self.keys:
             try:
@@ -37,26 +37,26 @@ class _Entry:
         if array.shape != (self.space.shape or ()):
             raise ValueError(f"{called} has the shape {array.shape}, but its space says {self.space.shape or ()}")
         if array.dtype.kind not in "biuf":
-            raise ValueError(f"{called} has the type {array.dtype}; it must hold numbers")
+            raise ValueError(f"{called} has the type {array.dtype}; it must be numeric")
         if array.dtype.kind == "f" and self.space.dtype.kind != "f":
             raise ValueError(f"{called} has the type {array.dtype}, but its space says {self.space.dtype}")
         if isinstance(self.space, spaces.Discrete):
-            choice = array - self.space.start
-            if not 0 <= choice < self.size:
+            value = array - self.space.start
+            if not 0 <= value < self.size:
                 raise ValueError(f"{called} is {obs!r}, but its space is {self.space}")
-            return np.arange(self.size) == choice
+            return np.arange(self.size) == value
         return array.reshape(-1)
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """The least and the largest that each of its numbers may be."""
+        """The smallest and the largest value of each dimension."""
         if isinstance(self.space, spaces.Box):
             return self.space.low.reshape(-1), self.space.high.reshape(-1)
         return np.zeros(self.size), np.ones(self.size)
 
 
 class Observations:
-    """Observations of a space as vectors of `size` numbers; `factors` has the indices of each entry of a Dict."""
+    """Observations of a space as vectors of `size` dimensions; `factors` has the indices of each entry of a Dict."""
 
     def __init__(self, space: Any, env: str) -> None:
         self._entries = tuple(_entries(space, env, (), 0))
@@ -64,23 +64,23 @@ class Observations:
         if not self.size:
             raise UserError(f"{env} has an empty observation space: {space}")
         names = [e.name for e in self._entries if e.size]
-        if double := [name for name in names if names.count(name) > 1]:
-            raise UserError(f"{env} has two observations that are called {double[0]!r}; give one of them another key")
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise UserError(f"{env} has two observations named {repeated[0]!r}; rename one of the keys")
         self.factors = {e.name or "state": range(e.start, e.start + e.size) for e in self._entries if e.size}
         lows, highs = zip(*(entry.bounds for entry in self._entries), strict=True)
         self.low, self.high = np.concatenate(lows).astype(np.float64), np.concatenate(highs).astype(np.float64)
 
     def read(self, obs: Any) -> np.ndarray:
-        """The vector, float32; a ValueError says in words what is wrong with an observation."""
+        """The vector, float32; a ValueError says what is wrong with an observation."""
         vector = np.empty(self.size, np.float32)
-        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite and is refused below
+        with np.errstate(over="ignore"):  # values too large for float32 become infinite and are refused below
             for entry in self._entries:
                 vector[entry.start : entry.start + entry.size] = entry.read(obs)
         finite = np.isfinite(vector)
         if not finite.all():
             index = int(np.argmin(finite))
             owner = next(e for e in self._entries if e.start <= index < e.start + e.size)
-            where = f" (number {index - owner.start} of entry {owner.name!r})" if owner.keys else ""
+            where = f" (position {index - owner.start} of entry {owner.name!r})" if owner.keys else ""
             raise ValueError(f"its index {index}{where} is {vector[index]}")
         return vector
 
@@ -99,31 +99,31 @@ def _entries(space: Any, env: str, keys: tuple[str, ...], start: int) -> Iterato
     else:
         where = f" under {'/'.join(keys)!r}" if keys else ""
         raise UserError(
-            f"{env} has observations of the kind {type(space).__name__}{where}; allowed are Box, Discrete, MultiBinary "
-            "and Dict. gymnasium.wrappers.TransformObservation can change them"
+            f"{env} has observations of type {type(space).__name__}{where}; allowed are Box, Discrete, MultiBinary "
+            "and Dict. gymnasium.wrappers.TransformObservation can convert them"
         )
 
 
 class Actions:
-    """Actions in [-1, 1] as those of a Box."""
+    """The action space, a Box, rescaled to [-1, 1]."""
 
     def __init__(self, space: Any, env: str) -> None:
         if isinstance(space, spaces.Discrete):
-            raise UserError(f"{env} has {space.n} discrete actions; susd needs continuous ones, a Box")
+            raise UserError(f"{env} has {space.n} discrete actions; susd needs continuous actions, a Box")
         if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
-            raise UserError(f"{env} has the actions {space}; susd needs a Box of floating-point numbers")
+            raise UserError(f"{env} has the action space {space}; susd needs a Box of floating-point type")
         bounds = np.stack([space.low.reshape(-1), space.high.reshape(-1)]).astype(np.float64)
         bad = ~np.isfinite(bounds).all(0)
         if bad.any() or not bounds.size:
             index = int(np.argmax(bad))
-            what = f"index {index} goes from {bounds[0, index]} to {bounds[1, index]}" if bounds.size else "there are none"
-            raise UserError(f"{env} has actions without bounds: {what}; declare a finite low and high in its action_space")
+            what = f"index {index} is from {bounds[0, index]} to {bounds[1, index]}" if bounds.size else "it is empty"
+            raise UserError(f"{env} has an action space without finite bounds: {what}; declare a finite low and high")
         self.size = bounds.shape[1]
         self._shape, self._dtype = space.shape, space.dtype
         self._low, self._high = bounds
 
     def write(self, action: np.ndarray) -> np.ndarray:
-        """The environment's action for one in [-1, 1]; what lies outside is cut off."""
+        """The environment's action for one in [-1, 1]; values outside are clipped."""
         share = (np.clip(action, -1.0, 1.0).astype(np.float64) + 1.0) / 2.0
         scaled = self._low * (1.0 - share) + self._high * share  # exact at both ends
         return scaled.reshape(self._shape).astype(self._dtype)

@@ -1,4 +1,4 @@
-"""Gymnasium worlds stepped together: a chunk of them one after the other, chunks in threads. Imports no JAX."""
+"""Gymnasium environments stepped as a batch: one after the other, or groups of them in threads. Imports no JAX."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from susd.envs.gymnasium.source import Source
+from susd.envs.gymnasium.loader import Source
 from susd.envs.gymnasium.spaces import Actions, Observations
 from susd.errors import UserError, headline
 
@@ -22,171 +22,175 @@ Step = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # the fields of a 
 RESET, STEP = ("observation", "info"), ("observation", "reward", "terminated", "truncated", "info")
 
 
-class _WrongAnswer(Exception):
-    """Something else came back than Gymnasium's contract says."""
+class _InvalidReturn(Exception):
+    """`reset` or `step` returned something that Gymnasium's interface does not allow."""
 
 
-class WorldError(UserError):
-    """A world failed. The message names the world, the seed and the step, and has the traceback of its own code."""
+class EnvError(UserError):
+    """An environment failed. The message names it, the seed and the step, and ends with the traceback of its code."""
 
 
-class Pool(Protocol):
-    """Worlds that are stepped together."""
+class EnvBatch(Protocol):
+    """Environments that are stepped together."""
 
     def reset(self, seed: int) -> np.ndarray:
-        """Start all anew; [W, S]."""
+        """Reset all environments; [W, S]."""
 
     def step(self, actions: np.ndarray) -> Step:
-        """Step all by [W, A] in [-1, 1]."""
+        """Step all environments by [W, A] in [-1, 1]."""
 
-    def render(self, world: int) -> np.ndarray | None:
-        """The frame of one world, or nothing if it cannot draw."""
+    def render(self, index: int) -> np.ndarray | None:
+        """The frame of one environment, or None if it cannot render."""
 
     def close(self) -> None:
-        """End all worlds."""
+        """Close all environments."""
 
 
-class Chunk:
-    """Some of the worlds, stepped one after the other. A world that ends starts anew by itself."""
+class SequentialEnvs:
+    """Some of the environments, stepped one after the other. One that ends resets by itself."""
 
-    def __init__(self, source: Source, num_envs: range) -> None:
+    def __init__(self, source: Source, indices: range) -> None:
         create = source.creator()
-        self._num_envs, self._source = num_envs, source
+        self._indices, self._source = indices, source
         self._envs: list[Any] = []
-        for _ in num_envs:
+        for _ in indices:
             self._envs.append(create())
         self._observations = Observations(self._envs[0].observation_space, source.name)
         self._actions = Actions(self._envs[0].action_space, source.name)
         self._seed, self._steps = 0, 0
-        self._episodes = [0] * len(num_envs)
+        self._episodes = [0] * len(indices)
 
     def reset(self, seed: int) -> np.ndarray:
-        """Start all anew, each as a function of the seed and its number alone."""
+        """Reset all, each as a function of the seed and its index alone."""
         self._seed, self._steps = seed, 0
-        self._episodes = [0] * len(self._num_envs)
-        return np.stack([self._restart(row) for row in range(len(self._num_envs))])
+        self._episodes = [0] * len(self._indices)
+        return np.stack([self._reset_one(row) for row in range(len(self._indices))])
 
     def step(self, actions: np.ndarray) -> Step:
         """Step all by [n, A] in [-1, 1]."""
         self._steps += 1
-        rows = [self._advance(row, action) for row, action in enumerate(actions)]
+        rows = [self._step_one(row, action) for row, action in enumerate(actions)]
         obs, next_obs, terminated, truncated = zip(*rows, strict=True)
         return np.stack(obs), np.stack(next_obs), np.array(terminated, bool), np.array(truncated, bool)
 
-    def render(self, world: int) -> np.ndarray | None:
-        """The frame of one world, or nothing if it cannot draw."""
-        row = self._num_envs.index(world)
-        with self._named(row, "drawing"):
+    def render(self, index: int) -> np.ndarray | None:
+        """The frame of one environment, or None if it cannot render."""
+        row = self._indices.index(index)
+        with self._naming(row, "render"):
             frame = self._envs[row].render() if self._envs[row].render_mode == "rgb_array" else None
         return frame if isinstance(frame, np.ndarray) and frame.ndim == 3 else None
 
     def close(self) -> None:
-        """End all worlds; one that cannot even be closed keeps nobody from ending."""
+        """Close all; an environment whose `close` fails does not keep the others open."""
         for env in self._envs:
             with suppress(Exception):
                 env.close()
 
-    def _advance(self, row: int, action: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool, bool]:
-        with self._named(row, f"step {self._steps}"):
-            given = self._envs[row].step(self._actions.write(action))
-            obs, _, terminated, truncated, _ = _parts_of("step", given, STEP)
+    def _step_one(self, row: int, action: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool, bool]:
+        where = f"step {self._steps}"
+        with self._naming(row, where):
+            returned = self._envs[row].step(self._actions.write(action))
+            obs, _, terminated, truncated, _ = _unpack("step", returned, STEP)
             terminated, truncated = bool(terminated), bool(truncated)
-        reached = self._read(row, obs, f"step {self._steps}")
+        next_obs = self._read(row, obs, where)
         if not (terminated or truncated):
-            return reached, reached, False, False
+            return next_obs, next_obs, False, False
         self._episodes[row] += 1
-        return self._restart(row), reached, terminated, truncated
+        return self._reset_one(row), next_obs, terminated, truncated
 
-    def _restart(self, row: int) -> np.ndarray:
+    def _reset_one(self, row: int) -> np.ndarray:
         where = f"the reset after step {self._steps}" if self._steps else "the reset"
-        with self._named(row, where):
-            given = self._envs[row].reset(seed=world_seed(self._seed, self._num_envs[row], self._episodes[row]))
-            obs, _ = _parts_of("reset", given, RESET)
+        with self._naming(row, where):
+            returned = self._envs[row].reset(seed=env_seed(self._seed, self._indices[row], self._episodes[row]))
+            obs, _ = _unpack("reset", returned, RESET)
         return self._read(row, obs, where)
 
     def _read(self, row: int, obs: Any, where: str) -> np.ndarray:
         try:
             return self._observations.read(obs)
         except ValueError as error:
-            raise WorldError(f"the observation of {self._which(row, where)} cannot be used: {error}") from None
+            raise EnvError(
+                f"{self._name(row)} returned an invalid observation in {where} {self._seeds(row)}: {error}"
+            ) from None
 
     @contextmanager
-    def _named(self, row: int, where: str) -> Iterator[None]:
-        """Name the world in whatever its code raises."""
+    def _naming(self, row: int, where: str) -> Iterator[None]:
+        """Name the environment in whatever its code raises."""
         try:
             yield
-        except _WrongAnswer as error:
-            raise WorldError(f"{self._which(row, where)} cannot be used: {error}") from None
+        except _InvalidReturn as error:
+            raise EnvError(f"{self._name(row)} failed in {where} {self._seeds(row)}: {error}") from None
         except (Exception, SystemExit) as error:
             text = "".join(traceback.format_exception(error)).rstrip()
-            raise WorldError(f"{self._which(row, where)} failed: {headline(error)}\n{text}") from None
+            raise EnvError(f"{self._name(row)} failed in {where} {self._seeds(row)}: {headline(error)}\n{text}") from None
 
-    def _which(self, row: int, where: str) -> str:
-        world = self._num_envs[row]
-        own = world_seed(self._seed, world, self._episodes[row])
-        return (
-            f"world {world} of {self._source.name} in {where} (seed {self._seed}; env.reset(seed={own}) began this episode)"
-        )
+    def _name(self, row: int) -> str:
+        return f"environment {self._indices[row]} of {self._source.name}"
 
-
-def _parts_of(verb: str, given: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
-    """What `reset` or `step` gave, if it is a tuple of so many parts."""
-    if not isinstance(given, tuple) or len(given) != len(names):
-        what = f"a tuple of {len(given)}" if isinstance(given, tuple) else f"a {type(given).__name__}"
-        raise _WrongAnswer(f"{verb} gave {what}; Gymnasium's contract is ({', '.join(names)})")
-    return given
+    def _seeds(self, row: int) -> str:
+        """How to repeat the episode."""
+        own = env_seed(self._seed, self._indices[row], self._episodes[row])
+        return f"(seed {self._seed}; its episode starts with env.reset(seed={own}))"
 
 
-class Threads:
-    """Chunks of worlds in threads of this process; with one thread, in the caller's."""
+def _unpack(verb: str, returned: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
+    """What `reset` or `step` returned, if it is a tuple of the right length."""
+    if not isinstance(returned, tuple) or len(returned) != len(names):
+        what = f"a tuple of {len(returned)}" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
+        raise _InvalidReturn(f"{verb} returned {what}; Gymnasium's interface is ({', '.join(names)})")
+    return returned
+
+
+class ThreadedEnvs:
+    """Groups of environments in threads of this process; with one thread, in the caller's."""
 
     def __init__(self, source: Source, num_envs: int, threads: int) -> None:
-        self._parts = parts(num_envs, threads)
-        self._chunks = [Chunk(source, part) for part in self._parts]
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="environments") if len(self._parts) > 1 else None
+        self._ranges = split_range(num_envs, threads)
+        self._groups = [SequentialEnvs(source, indices) for indices in self._ranges]
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="environments") if len(self._ranges) > 1 else None
 
     def reset(self, seed: int) -> np.ndarray:
-        """Start all anew; [W, S]."""
+        """Reset all environments; [W, S]."""
         if self._executor is None:
-            return self._chunks[0].reset(seed)
-        return np.concatenate(list(self._executor.map(lambda chunk: chunk.reset(seed), self._chunks)))
+            return self._groups[0].reset(seed)
+        return np.concatenate(list(self._executor.map(lambda group: group.reset(seed), self._groups)))
 
     def step(self, actions: np.ndarray) -> Step:
-        """Step all by [W, A] in [-1, 1]."""
+        """Step all environments by [W, A] in [-1, 1]."""
         if self._executor is None:
-            return self._chunks[0].step(actions)
-        mine = [actions[part.start : part.stop] for part in self._parts]
-        return joined(list(self._executor.map(lambda chunk, own: chunk.step(own), self._chunks, mine)))
+            return self._groups[0].step(actions)
+        chunks = [actions[indices.start : indices.stop] for indices in self._ranges]
+        return join_steps(list(self._executor.map(lambda group, chunk: group.step(chunk), self._groups, chunks)))
 
-    def render(self, world: int) -> np.ndarray | None:
-        """The frame of one world; drawn by the caller's thread, because a GL belongs to a thread."""
-        return next(chunk.render(world) for chunk, part in zip(self._chunks, self._parts, strict=True) if world in part)
+    def render(self, index: int) -> np.ndarray | None:
+        """The frame of one environment; rendered in the caller's thread, because a GL context belongs to one thread."""
+        return next(g.render(index) for g, indices in zip(self._groups, self._ranges, strict=True) if index in indices)
 
     def close(self) -> None:
-        """End threads and worlds."""
+        """End the threads and close all environments."""
         if self._executor is not None:
             self._executor.shutdown()
-        for chunk in self._chunks:
-            chunk.close()
+        for group in self._groups:
+            group.close()
 
 
-def world_seed(seed: int, world: int, episode: int) -> int:
-    """What an episode of a world is seeded with: a function of the three alone."""
-    return int(np.random.SeedSequence((seed, world, episode)).generate_state(1)[0] >> 1)
+def env_seed(seed: int, index: int, episode: int) -> int:
+    """The seed of one episode of one environment: a function of the three alone."""
+    return int(np.random.SeedSequence((seed, index, episode)).generate_state(1)[0] >> 1)
 
 
-def parts(num_envs: int, count: int) -> list[range]:
-    """The numbers of the worlds, cut into at most `count` ranges of about equal length."""
+def split_range(num_envs: int, count: int) -> list[range]:
+    """The indices of the environments, split into at most `count` ranges of about equal length."""
     edges = np.linspace(0, num_envs, min(count, num_envs) + 1).astype(int).tolist()
     return [range(first, last) for first, last in pairwise(edges)]
 
 
-def joined(steps: list[Step]) -> Step:
-    """The steps of all chunks as one."""
+def join_steps(steps: list[Step]) -> Step:
+    """The steps of all groups as one."""
     obs, next_obs, terminated, truncated = (np.concatenate(column) for column in zip(*steps, strict=True))
     return obs, next_obs, terminated, truncated
 
 
-def cores() -> int:
+def usable_cores() -> int:
     """CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""The robot Kitchen on plain MuJoCo."""
+"""The robot Kitchen, on MuJoCo alone."""
 
 from susd.envs.kitchen.environment import DISCOVERY, Facts, Kitchen
 

@@ -1,8 +1,8 @@
-"""Operational-space position control of the arm: a torque for each joint that pulls the grip point to a goal, gripper down.
+"""Operational-space position control of the arm: joint torques that move the grip point to a goal, with the gripper down.
 
-Position and orientation are decoupled: each has its own three-dimensional inertia, felt through the arm's mass matrix M,
-and each obeys a critically damped spring. The NumPy and the compiled version do the same operations in the same order, so
-that they agree to the last bit.
+Position and orientation are decoupled: each has its own three-dimensional inertia from the arm's mass matrix M, and each
+is a critically damped spring. The NumPy and the compiled version do the same operations in the same order, so that they
+agree to the last bit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Controller = Callable[..., None]
 
 
 def mass_indices(model: Any) -> np.ndarray:
-    """[6, 6] where the arm's block of the mass matrix is found in MuJoCo's sparse lower triangle."""
+    """[6, 6] indices of the arm's block of the mass matrix in MuJoCo's sparse lower triangle."""
     where = np.zeros((JOINTS, JOINTS), np.int64)
     for i in range(JOINTS):
         start, count = model.M_rowadr[FIRST + i], model.M_rownnz[FIRST + i]
@@ -37,7 +37,7 @@ def mass_indices(model: Any) -> np.ndarray:
 
 def torques(
     goal: np.ndarray,
-    place: np.ndarray,
+    position: np.ndarray,
     frame: np.ndarray,
     cdof: np.ndarray,
     centre: np.ndarray,
@@ -47,10 +47,10 @@ def torques(
     qvel: np.ndarray,
     ctrl: np.ndarray,
 ) -> None:
-    """Write the torques of W worlds to ctrl[:, :6]. The grip site is at `place` [W, 3] with axes `frame` [W, 9]."""
+    """Write the torques of W environments to ctrl[:, :6]. The grip site has `position` [W, 3] and axes `frame` [W, 9]."""
     arm = slice(FIRST, FIRST + JOINTS)
-    axes = cdof[:, arm].transpose(2, 1, 0)  # the worlds come last here: each line below is one operation on all of them
-    turn, slide, offset = axes[:3], axes[3:], (place - centre).T
+    axes = cdof[:, arm].transpose(2, 1, 0)  # the batch axis comes last: a line below is one operation on all environments
+    turn, slide, offset = axes[:3], axes[3:], (position - centre).T
     jacobian = np.empty((6, JOINTS, len(goal)))
     jacobian[0] = slide[0] + (turn[1] * offset[2] - turn[2] * offset[1])
     jacobian[1] = slide[1] + (turn[2] * offset[0] - turn[0] * offset[2])
@@ -61,7 +61,7 @@ def torques(
     for i in range(1, JOINTS):
         velocity += jacobian[:, i] * speed[i]
     error = np.empty((6, len(goal)))
-    error[:3] = (goal - place).T
+    error[:3] = (goal - position).T
     # Half the sum of the cross products of the gripper's axes with those it should have: (0,1,0), (1,0,0), (0,0,-1).
     error[3] = 0.5 * (-frame[:, 6] - frame[:, 5])
     error[4] = 0.5 * (frame[:, 7] + frame[:, 2])
@@ -96,9 +96,9 @@ def torques(
     ctrl[:, :JOINTS] = np.clip(torque.T, -LIMITS, LIMITS)
 
 
-def _torques_by_world(
+def _torques_in_loops(
     goal: np.ndarray,
-    place: np.ndarray,
+    position: np.ndarray,
     frame: np.ndarray,
     cdof: np.ndarray,
     centre: np.ndarray,
@@ -113,8 +113,8 @@ def _torques_by_world(
     error, wanted, inverse, offset = np.empty(6), np.empty(6), np.empty((3, 3)), np.empty(3)
     for w in range(goal.shape[0]):
         for a in range(3):
-            offset[a] = place[w, a] - centre[w, a]
-            error[a] = goal[w, a] - place[w, a]
+            offset[a] = position[w, a] - centre[w, a]
+            error[a] = goal[w, a] - position[w, a]
         error[3] = 0.5 * (-frame[w, 6] - frame[w, 5])
         error[4] = 0.5 * (frame[w, 7] + frame[w, 2])
         error[5] = 0.5 * (frame[w, 0] - frame[w, 4])
@@ -179,12 +179,12 @@ def compiled() -> Controller | None:
         import numba
     except ImportError:
         return None
-    built: Controller = numba.njit(cache=True, error_model="numpy")(_torques_by_world)
+    built: Controller = numba.njit(cache=True, error_model="numpy")(_torques_in_loops)
     return built
 
 
 def choose(backend: str) -> Controller:
-    """The controller by the name of its backend; `auto` compiles it if it can."""
+    """The controller by the name of its backend; `auto` uses numba where it is installed."""
     built = compiled() if backend in ("auto", "numba") else None
     if backend == "numba" and built is None:
         raise UserError("option 'controller' cannot be 'numba': numba is not installed (pip install numba)")

@@ -1,4 +1,4 @@
-"""Kitchen: a UR5e arm with a gripper, a pot, butter, a meatball, a button, a stove and a target, as a batch of worlds."""
+"""Kitchen: a UR5e arm with a gripper, a pot, butter, a meatball, a button, a stove and a target, in parallel."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from susd.envs.kitchen.observation import (
     START,
     TOUCHED,
     Snapshot,
-    follow,
+    align_signs,
     observe,
 )
 from susd.envs.kitchen.starts import draw
 from susd.envs.mujoco import physics
-from susd.envs.mujoco.camera import check_world
-from susd.envs.options import FactorOption, factorization, one_of, positive_number, switch, whole_number
+from susd.envs.mujoco.camera import check_index
+from susd.envs.options import FactorOption, boolean, factorization, non_negative_integer, one_of, positive_integer
 from susd.errors import UserError
 
 SUBSTEPS = 25  # physics steps of 2 ms per action: 20 Hz
@@ -39,7 +39,7 @@ DERIVED = ("site_xpos", "site_xmat", "xpos", "xquat", "cdof", "subtree_com", "qf
 
 
 class Facts(NamedTuple):
-    """The true state that tasks are paid by, at the end of the last control step."""
+    """The true state that task rewards depend on, at the end of the last control step."""
 
     button_on: np.ndarray  # [W] bool, as are all but the two positions
     butter_in_pot: np.ndarray
@@ -57,7 +57,7 @@ class Facts(NamedTuple):
 
 
 class Kitchen:
-    """Worlds that never end by themselves. Equal seeds and actions give equal numbers, whatever the engine."""
+    """Parallel environments that never terminate. Equal seeds and actions give equal values with every engine."""
 
     def __init__(
         self,
@@ -70,39 +70,39 @@ class Kitchen:
         controller: str = "auto",
         threads: int = 0,
     ) -> None:
-        self._num_envs = positive_number("num_envs", num_envs)
+        self._num_envs = positive_integer("num_envs", num_envs)
         self._layout = LAYOUTS[one_of("layout", layout, LAYOUTS)]
         self._continuous = one_of("quaternions", quaternions, ("canonical", "continuous")) == "continuous"
         self._factors = factorization(factors, SIZE, {7: self._layout.factors})
         self._control = control.choose(one_of("controller", controller, ("auto", "numba", "numpy")))
         engine = one_of("engine", engine, ("auto", "batch", "plain"))
-        model = compiled(switch("sleeping", sleeping))
-        self.physics = physics.start(model, self._num_envs, engine, whole_number("threads", threads), DERIVED)
+        model = compiled(boolean("sleeping", sleeping))
+        self.physics = physics.start(model, self._num_envs, engine, non_negative_integer("threads", threads), DERIVED)
         self._where = control.mass_indices(model)
         self._site = [model.site(name).id for name in ("grip", "handle", "disc")]
         self._body = [model.body(name).id for name in ("base", "hand", "pot", "butter", "meatball")]
         self._movable = [model.body(name).id for name in ("button", "stove")]
-        self._fixture_turns = np.array([[0.0, 0, 0, 1], [1, 0, 0, 0], [1, 0, 0, 0]])
+        self._fixture_rotations = np.array([[0.0, 0, 0, 1], [1, 0, 0, 0], [1, 0, 0, 0]])
         self._grip = np.zeros(self._num_envs)
         self._fixtures = np.zeros((self._num_envs, 3, 3))
         self._status = np.zeros((self._num_envs, 2))
         self._flags = np.zeros((self._num_envs, 3), bool)  # butter in pot, meatball in pot, pot on stove
         self._raw = np.zeros((self._num_envs, SIZE))
-        self._started = False  # before that the arm is stretched out in a singular pose, which cannot be controlled
-        self._renderer: Any = None
+        self._started = False  # before the first reset the arm is in a singular pose, which cannot be controlled
+        self._camera: Any = None
         self.facts: Facts | None = None  # of the last step
 
     @property
     def num_envs(self) -> int:
-        """How many there are."""
+        """How many environments are stepped together."""
         return self._num_envs
 
     @cached_property
     def spec(self) -> EnvSpec:
-        """Sizes, horizon and factors, for the layout that was chosen."""
+        """Sizes, horizon and factors of the selected layout."""
         at = self._layout.find
-        places = {"gripper": GRIP, **{name: START[name] for name in ("pot", "butter", "meatball")}}
-        planes = tuple(Plane(name, at(index), at(index + 1), -0.5, 0.5) for name, index in places.items())
+        bodies = {"gripper": GRIP, **{name: START[name] for name in ("pot", "butter", "meatball")}}
+        planes = tuple(Plane(name, at(index), at(index + 1), -0.5, 0.5) for name, index in bodies.items())
         landmarks = {"butter_in_pot": at(BUTTER_IN_POT), "meatball_in_pot": at(MEATBALL_IN_POT)}
         landmarks["button_on"] = at(BUTTON_ANGLE)
         landmarks |= {f"{name}_touched": at(index) for name, index in TOUCHED.items()}
@@ -110,25 +110,25 @@ class Kitchen:
 
     @property
     def raw(self) -> np.ndarray:
-        """[W, 142] the last observations in the simulator's own order and in double precision."""
+        """[W, 142] the last observations in the simulator's order and in double precision."""
         return self._raw
 
     def reset(self, seed: int) -> np.ndarray:
-        """Start all worlds anew, as a function of the seed alone; [W, 142] observations."""
+        """Reset all environments, as a function of the seed alone; [W, 142] observations."""
         self.facts, self._started = None, True
         ids = np.arange(self._num_envs)
-        starts = [draw(whole_number("seed", seed), world) for world in ids.tolist()]
+        starts = [draw(non_negative_integer("seed", seed), index) for index in ids.tolist()]
         self._fixtures[:] = np.stack([start.fixtures for start in starts])
         self._status[:] = np.stack([start.status for start in starts])
         self._grip[:], self._flags[:] = 0.0, False
         self.physics.reset(ids, self._movable, self._fixtures[:, :2])
         self.physics.qpos[:] = np.stack([start.qpos for start in starts])
         self.physics.forward(ids)
-        self._look(self._snapshot(), None)
+        self._update_raw(self._snapshot(), None)
         return self._observation()
 
     def step(self, actions: np.ndarray) -> HostStep:
-        """One control step of every world: three directions for the gripper, and a sign that closes (+) or opens it (-)."""
+        """One control step: three directions for the gripper, and a sign that closes (+) or opens it (-)."""
         self.advance(actions)
         reached = self._observation()
         never = np.zeros(self._num_envs, bool)
@@ -138,31 +138,31 @@ class Kitchen:
         """The physics of one control step."""
         wanted = physics.checked_actions(actions, (self._num_envs, 4))
         if not self._started:
-            raise UserError("the kitchen has no state yet; call reset first")
-        world, now = self.physics, self.physics.derived
+            raise UserError("the Kitchen has no state yet; call reset first")
+        sim, now = self.physics, self.physics.derived
         held = self._raw[:, GRIP : GRIP + 3]  # the original clips by a position that is 2 ms old
         move = np.clip(np.clip(wanted[:, :3], (LOW - held) / REACH, (HIGH - held) / REACH), -1.0, 1.0)
         base, grip = self._body[0], self._site[0]
-        place, frame, centre = now["site_xpos"][:, grip], now["site_xmat"][:, grip], now["subtree_com"][:, base]
-        goal = place + REACH * move
+        position, frame, centre = now["site_xpos"][:, grip], now["site_xmat"][:, grip], now["subtree_com"][:, base]
+        goal = position + REACH * move
         squeeze = SQUEEZE * np.sign(wanted[:, 3])
         for substep in range(SUBSTEPS):
             self._grip = np.clip(self._grip + squeeze, -1.0, 1.0)
-            world.ctrl[:, 6] = FINGER_MIDDLE + FINGER_HALF * self._grip
-            world.ctrl[:, 7] = -FINGER_MIDDLE - FINGER_HALF * self._grip
+            sim.ctrl[:, 6] = FINGER_MIDDLE + FINGER_HALF * self._grip
+            sim.ctrl[:, 7] = -FINGER_MIDDLE - FINGER_HALF * self._grip
             self._control(
-                goal, place, frame, now["cdof"], centre, now["qfrc_bias"], now["M"], self._where, world.qvel, world.ctrl
+                goal, position, frame, now["cdof"], centre, now["qfrc_bias"], now["M"], self._where, sim.qvel, sim.ctrl
             )
             if substep == SUBSTEPS - 1:
                 seen = self._snapshot()
-            world.step()
-        self._look(seen, self._raw.copy())
+            sim.step()
+        self._update_raw(seen, self._raw.copy())
         before, self._flags = self._flags, seen.contacts.copy()
         self.facts = Facts(
-            world.qpos[:, 0] >= 0.0,
+            sim.qpos[:, 0] >= 0.0,
             *(seen.contacts[:, 0], before[:, 0], seen.contacts[:, 1], seen.contacts[:, 2]),
             seen.touches[:, 0, 1],
-            seen.places[:, 0],
+            seen.positions[:, 0],
             self._fixtures[:, 2].copy(),
         )
 
@@ -177,9 +177,9 @@ class Kitchen:
         flags: np.ndarray | None = None,
         status: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Put all worlds into a recorded state, fixtures [W, 3, 3] in the table's frame; [W, 142] raw observations.
+        """Set all environments to a recorded state, fixtures [W, 3, 3] in the table's frame; [W, 142] raw observations.
 
-        `held` is the old position of the gripper that clips the next action, `flags` the three contacts of the step before.
+        `held` is the earlier position of the gripper that clips the next action, `flags` the contacts of the previous step.
         """
         self.facts, self._started = None, True
         ids = np.arange(self._num_envs)
@@ -190,45 +190,45 @@ class Kitchen:
         self.physics.reset(ids, self._movable, self._fixtures[:, :2])
         self.physics.qpos[:], self.physics.qvel[:], self.physics.qacc_warmstart[:] = qpos, qvel, warm
         self.physics.forward(ids)
-        self._look(self._snapshot(), None)
+        self._update_raw(self._snapshot(), None)
         if held is not None:
             self._raw[:, GRIP : GRIP + 3] = held
         return self._raw
 
-    def render(self, world: int = 0, size: int = 400) -> np.ndarray:
-        """One world as an RGB picture, uint8 [size, size, 3]; needs a GL, for example MUJOCO_GL=egl without a screen."""
-        from susd.envs.kitchen.picture import Camera
+    def render(self, index: int = 0, size: int = 400) -> np.ndarray:
+        """One environment as an RGB image, uint8 [size, size, 3]; needs a GL, such as MUJOCO_GL=egl without a display."""
+        from susd.envs.kitchen.camera import KitchenCamera
 
-        check_world(world, self._num_envs)
-        if self._renderer is None or self._renderer.size != size:
-            self._renderer = Camera(size)
-        picture: np.ndarray = self._renderer.take(self.physics.qpos[world], self._fixtures[world])
-        return picture
+        check_index(index, self._num_envs)
+        if self._camera is None or self._camera.size != size:
+            self._camera = KitchenCamera(size)
+        image: np.ndarray = self._camera.render(self.physics.qpos[index], self._fixtures[index])
+        return image
 
     def _snapshot(self) -> Snapshot:
-        """A copy of what is Cartesian, now."""
+        """A copy of the Cartesian quantities."""
         now, (base, hand, *loose) = self.physics.derived, self._body
         sites, sensors = now["site_xpos"][:, self._site], now["sensordata"] > 0
         touches = sensors[:, 3:].reshape(-1, 4, 3)
         grasped = touches[:, :, 0] & touches[:, :, 1]
         axes, offset = now["cdof"][:, 1:7], (now["xpos"][:, hand] - now["subtree_com"][:, base])[:, None]
-        fixed = np.broadcast_to(self._fixture_turns, (self._num_envs, 3, 4))
+        fixed = np.broadcast_to(self._fixture_rotations, (self._num_envs, 3, 4))
         return Snapshot(
             grip=sites[:, 0],
             hand=now["xquat"][:, hand].copy(),
             lever=axes[..., 3:] + np.cross(axes[..., :3], offset),
-            places=np.concatenate([now["xpos"][:, loose], self._fixtures], axis=1),
-            turns=np.concatenate([now["xquat"][:, loose], fixed], axis=1),
+            positions=np.concatenate([now["xpos"][:, loose], self._fixtures], axis=1),
+            rotations=np.concatenate([now["xquat"][:, loose], fixed], axis=1),
             points=sites[:, 1:],
             touches=np.stack([grasped, touches[:, :, 2]], axis=-1),
             contacts=sensors[:, :3],
         )
 
-    def _look(self, seen: Snapshot, before: np.ndarray | None) -> None:
-        """Refresh the raw observations; `before` are the ones they continue."""
+    def _update_raw(self, seen: Snapshot, before: np.ndarray | None) -> None:
+        """Update the raw observations; `before` are those of the previous step, or None after a reset."""
         raw = observe(seen, self.physics.qpos, self.physics.qvel, self._status, self._flags[:, :2])
         if self._continuous:
-            follow(raw, before)
+            align_signs(raw, before)
         self._raw[:] = raw
 
     def _observation(self) -> np.ndarray:

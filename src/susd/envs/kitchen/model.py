@@ -1,7 +1,7 @@
 """The kitchen as MuJoCo XML: a table with walls, stove and button, a UR5e arm with a parallel gripper, three loose objects.
 
-Everything is made of primitives. Two shapes stand for the arm in collisions, because in the original only the upper arm and
-the first wrist link ever met; the meshes are gone. Lengths are in metres, angles in radians, masses in kilograms.
+Everything is made of primitives. Two shapes represent the arm in collisions, because in the original only the upper arm and
+the first wrist link ever collide; there are no meshes. Lengths are in metres, angles in radians, masses in kilograms.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 TABLE = 0.775  # height of the table's centre, on which the positions of the fixtures are based
 HEIGHTS = {"button": 0.795, "stove": 0.795, "target": 0.780}  # of the fixtures, constant
 TIMESTEP = 0.002
-OBJECTS = ("pot", "butter", "meatball", "button")  # what can be grasped and touched
-FLAGS = (  # the contact sensors, one number each; grasping needs both pads
+OBJECTS = ("pot", "butter", "meatball", "button")  # objects that can be grasped and touched
+FLAGS = (  # the contact sensors, one value each; grasping needs both pads
     *("butter_in_pot", "meatball_in_pot", "pot_on_stove"),
     *(f"{part}_{name}" for name in OBJECTS for part in ("left_pad", "right_pad", "gripper")),
 )
@@ -37,7 +37,7 @@ OPTIONS = f"""
       <geom type="box" friction="0 0 0" contype="0" conaffinity="1" rgba="0.55 0.57 0.60 1"/>
     </default>
     <default class="wall"><geom type="box" friction="0 0.005 0.0001" group="3"/></default>
-    <default class="look"><geom contype="0" conaffinity="0" mass="0" group="1"/></default>
+    <default class="visual"><geom contype="0" conaffinity="0" mass="0" group="1"/></default>
   </default>"""
 
 ROOM = """
@@ -120,7 +120,7 @@ FINGER = """
                         </body>
                       </body>"""
 
-# The recorded pot falls as one of 0.868 kg does, all of density 1000, to the last bit: a lighter handle would show.
+# The recorded pot falls like one of 0.868 kg with density 1000 throughout, to the last bit; a lighter handle would not.
 LOOSE = """
     <body name="pot"><joint name="pot" type="free" damping="0.0005"/>
       <geom name="pot_bottom" type="box" size="0.05 0.05 0.005" pos="0 0 0.005"/>
@@ -137,14 +137,14 @@ LOOSE = """
     <body name="meatball"><freejoint name="meatball"/>
       <geom name="meatball" type="sphere" size="0.02" density="100" rgba="0.50 0.26 0.15 1"/></body>"""
 
-LOOKS = {  # what only the picture needs: the links of the arm, a target plate, lamps and a camera
-    "shoulder": '<geom class="look" type="capsule" size="0.06" fromto="0 -0.01 0 0 0.13 0"/>'
-    '<geom class="look" type="cylinder" size="0.06" fromto="0 0 -0.163 0 0 0"/>',
+VISUALS = {  # needed for rendering only: the links of the arm, a target plate, lights and a camera
+    "shoulder": '<geom class="visual" type="capsule" size="0.06" fromto="0 -0.01 0 0 0.13 0"/>'
+    '<geom class="visual" type="cylinder" size="0.06" fromto="0 0 -0.163 0 0 0"/>',
     "upper_arm": "",
-    "forearm": '<geom class="look" type="capsule" size="0.045" fromto="0 0 0 0 0 0.392"/>',
-    "wrist1": '<geom class="look" type="capsule" size="0.042" fromto="0 0 0 0 0.127 0" rgba="0.35 0.55 0.75 1"/>',
-    "wrist2": '<geom class="look" type="capsule" size="0.040" fromto="0 0 0 0 0 0.1" rgba="0.35 0.55 0.75 1"/>',
-    "wrist3": '<geom class="look" type="cylinder" size="0.038" fromto="0 0 0 0 0.098 0"/>',
+    "forearm": '<geom class="visual" type="capsule" size="0.045" fromto="0 0 0 0 0 0.392"/>',
+    "wrist1": '<geom class="visual" type="capsule" size="0.042" fromto="0 0 0 0 0.127 0" rgba="0.35 0.55 0.75 1"/>',
+    "wrist2": '<geom class="visual" type="capsule" size="0.040" fromto="0 0 0 0 0 0.1" rgba="0.35 0.55 0.75 1"/>',
+    "wrist3": '<geom class="visual" type="cylinder" size="0.038" fromto="0 0 0 0 0.098 0"/>',
 }
 STAGE = """
   <visual>
@@ -157,21 +157,21 @@ STAGE = """
   <worldbody>
     <light pos="0.6 -0.8 2.4" dir="-0.3 0.4 -1" diffuse="0.55 0.55 0.52"/>
     <camera name="front" pos="1.25 -0.85 1.75" xyaxes="0.519 0.855 0 -0.344 0.209 0.9156" fovy="42"/>
-    <body name="target" pos="0.15 0.15 0.78"><geom class="look" type="box" size="0.07 0.10 0.0015" pos="0 0 0.0215"
+    <body name="target" pos="0.15 0.15 0.78"><geom class="visual" type="box" size="0.07 0.10 0.0015" pos="0 0 0.0215"
       rgba="0.85 0.12 0.12 1"/></body>
   </worldbody>"""
 
 
-def xml(sleeping: bool = False, looks: bool = False) -> str:
-    """The model's text: lean for stepping, or with `looks` for pictures (the same joints, more to see)."""
+def xml(sleeping: bool = False, visual: bool = False) -> str:
+    """The model's text: minimal for stepping, or with `visual` for rendering (the same joints, more geometry)."""
     low, high = FINGER_RANGE
     left = {"side": "left", "y": 0.01, "low": low, "high": high, "rod": 0.01725, "foot": "-0.005 -0.003"}
     right = {"side": "right", "y": -0.01, "low": -high, "high": -low, "rod": -0.01725, "foot": "0.005 0.003"}
     fingers = FINGER.format(**left, tip=-0.0045, pad=-0.0047) + FINGER.format(**right, tip=0.0045, pad=0.0047)
-    links = LOOKS if looks else dict.fromkeys(LOOKS, "")
+    links = VISUALS if visual else dict.fromkeys(VISUALS, "")
     body = ROOM + ROBOT.format(fingers=fingers, **links) + LOOSE
     flags = 'sleep="enable"' if sleeping else ""
-    return f"""<mujoco model="kitchen">{OPTIONS.format(flags=flags)}{STAGE if looks else ""}
+    return f"""<mujoco model="kitchen">{OPTIONS.format(flags=flags)}{STAGE if visual else ""}
   <worldbody>{body}
   </worldbody>
   <actuator>{_actuators()}
@@ -184,14 +184,14 @@ def xml(sleeping: bool = False, looks: bool = False) -> str:
 def _actuators() -> str:
     torques = [150, 150, 150, 28, 28, 28]
     arm = [f'<motor joint="arm{i + 1}" ctrlrange="{-limit} {limit}"/>' for i, limit in enumerate(torques)]
-    # The command ranges mirror the joint ranges: closing asks for more than the fingers can do, opening for less.
+    # The command ranges mirror the joint ranges: closing commands exceed what the fingers can do, opening ones stay below.
     low, high = FINGER_RANGE
     servo = '<position joint="{}" kp="1000" forcerange="-20 20" ctrlrange="{} {}"/>'
     return "".join([*arm, servo.format("right_finger", low, high), servo.format("left_finger", -high, -low)])
 
 
 def _sensors() -> str:
-    """In the order of FLAGS. A contact counts from the moment the shapes overlap."""
+    """In the order of FLAGS. A contact counts as soon as the shapes overlap."""
     pairs = [('geom1="butter"', 'geom2="pot_bottom"'), ('geom1="meatball"', 'geom2="pot_bottom"')]
     pairs.append(('geom1="burner"', 'geom2="pot_bottom"'))
     for name in OBJECTS:
@@ -202,8 +202,8 @@ def _sensors() -> str:
 
 
 @cache
-def compiled(sleeping: bool = False, looks: bool = False) -> mujoco.MjModel:
+def compiled(sleeping: bool = False, visual: bool = False) -> mujoco.MjModel:
     """The compiled model, shared: copy it before changing it."""
     import mujoco
 
-    return mujoco.MjModel.from_xml_string(xml(sleeping, looks))
+    return mujoco.MjModel.from_xml_string(xml(sleeping, visual))

@@ -1,4 +1,4 @@
-"""The 142 numbers a policy sees, in the simulator's raw order, and the three orders of factors made of them."""
+"""The 142 observations in the simulator's raw order, and the three layouts that group them into factors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from susd.factors import Factorization
 SIZE = 142
 FACTORS = ("robot", "pot", "butter", "meatball", "button", "stove", "target")
 ENTITIES = FACTORS[1:]
-# Where the sixteen numbers of each entity start: position 3, quaternion 4, both again as seen from the hand, two touches.
+# The first of the 16 observations of each entity: position 3, quaternion 4, both again in the hand's frame, two touches.
 START = {"pot": 9, "butter": 25, "meatball": 41, "button": 57, "stove": 73, "target": 87}
 TOUCHED = {name: START[name] + 15 for name in ("pot", "butter", "meatball", "button")}
 BUTTON_ANGLE, BUTTER_IN_POT, MEATBALL_IN_POT = 3, 5, 8
@@ -20,13 +20,13 @@ HANDLE, DISC, ROBOT, GRIP = 101, 107, 113, 131
 
 
 class Snapshot(NamedTuple):
-    """Everything Cartesian, copied one physics step before the end of a control step, as the original reads it."""
+    """The Cartesian quantities one physics step before the end of a control step, where the original reads them."""
 
     grip: np.ndarray  # [W, 3] position of the grip site
     hand: np.ndarray  # [W, 4] quaternion of the hand, w x y z
     lever: np.ndarray  # [W, 6, 3] how fast each joint moves the hand body
-    places: np.ndarray  # [W, 6, 3] positions of ENTITIES
-    turns: np.ndarray  # [W, 6, 4] their quaternions, w x y z
+    positions: np.ndarray  # [W, 6, 3] of ENTITIES
+    rotations: np.ndarray  # [W, 6, 4] their quaternions, w x y z
     points: np.ndarray  # [W, 2, 3] the pot's right handle and the button's disc
     touches: np.ndarray  # [W, 4, 2] grasped and touched, for pot, butter, meatball, button
     contacts: np.ndarray  # [W, 3] butter in pot, meatball in pot, pot on stove
@@ -40,7 +40,7 @@ class Layout:
     factors: Factorization
 
     def find(self, raw: int) -> int:
-        """Where a raw index has gone."""
+        """The index in this layout of a raw index."""
         return int(np.flatnonzero(self.order == raw)[0])
 
 
@@ -55,30 +55,30 @@ def _layout(blocks: list[list[int]]) -> Layout:
 
 _ROBOT = _span((113, 142), (0, 3))
 _LAST = [_span((73, 87)), _span((87, 101))]  # stove and target
-_OBJECTS = [_span((9, 25), (101, 107)), _span((4, 6), (25, 41)), _span((6, 9), (41, 57))]  # with the numbers they own
+_OBJECTS = [_span((9, 25), (101, 107)), _span((4, 6), (25, 41)), _span((6, 9), (41, 57))]  # with their own observations
 _BUTTON = _span((57, 73), (107, 113))
 LAYOUTS: dict[str, Layout] = {
-    # As the original cuts it: its blocks of pot, butter and meatball hold some numbers of their neighbours.
+    # As in the original: its blocks of pot, butter and meatball hold some observations of their neighbours.
     "released": _layout([[*_ROBOT, 3], _span((4, 20), (101, 107)), _span((20, 38)), _span((38, 57)), _BUTTON, *_LAST]),
-    "documented": _layout([[*_ROBOT, 3], *_OBJECTS, _BUTTON, *_LAST]),  # the same sizes, each number with its owner
+    "documented": _layout([[*_ROBOT, 3], *_OBJECTS, _BUTTON, *_LAST]),  # the same sizes, each observation with its entity
     "semantic": _layout([_ROBOT, *_OBJECTS, [3, *_BUTTON], *_LAST]),  # the button's angle moves from robot to button
 }
 
 
 def observe(now: Snapshot, qpos: np.ndarray, qvel: np.ndarray, status: np.ndarray, in_pot: np.ndarray) -> np.ndarray:
-    """[W, 142] in raw order. `status` is melt and cook, `in_pot` the two flags of the control step before."""
+    """[W, 142] in raw order. `status` is melt and cook, `in_pot` the two flags of the previous control step."""
     obs = np.zeros((len(qpos), SIZE))
-    # An old Jacobian times a new joint velocity: the original mixes the two instants, and so do we.
+    # An earlier Jacobian times the current joint velocity: the original mixes the two instants, and so do we.
     obs[:, 0:3] = np.einsum("wij,wi->wj", now.lever, qvel[:, 1:7])
     obs[:, BUTTON_ANGLE] = qpos[:, 0]
     obs[:, 4], obs[:, BUTTER_IN_POT] = status[:, 0], in_pot[:, 0]
     obs[:, 6], obs[:, MEATBALL_IN_POT] = status[:, 1], in_pot[:, 1]  # 7, overcooked, is always 0
-    near = _into(now.hand[:, None], now.places - now.grip[:, None])
-    seen = _relative(now.hand, now.turns)
+    near = _into(now.hand[:, None], now.positions - now.grip[:, None])
+    seen = _relative(now.hand, now.rotations)
     for i, name in enumerate(ENTITIES):
         at = START[name]
-        obs[:, at : at + 3] = now.places[:, i]
-        obs[:, at + 3 : at + 7] = now.turns[:, i, [1, 2, 3, 0]]
+        obs[:, at : at + 3] = now.positions[:, i]
+        obs[:, at + 3 : at + 7] = now.rotations[:, i, [1, 2, 3, 0]]
         obs[:, at + 7 : at + 10] = near[:, i]
         obs[:, at + 10 : at + 14] = seen[:, i]
         if name in TOUCHED:
@@ -91,8 +91,8 @@ def observe(now: Snapshot, qpos: np.ndarray, qvel: np.ndarray, status: np.ndarra
     return obs
 
 
-def follow(obs: np.ndarray, before: np.ndarray | None) -> None:
-    """Choose the signs of the relative quaternions in place: those nearest to before, or first component not negative.
+def align_signs(obs: np.ndarray, before: np.ndarray | None) -> None:
+    """Set the signs of the relative quaternions in place: nearest to the previous ones, or first component not negative.
 
     The gripper points down, so the real part of a relative rotation is near zero and its sign is noise.
     """
@@ -103,16 +103,16 @@ def follow(obs: np.ndarray, before: np.ndarray | None) -> None:
 
 
 def _into(hand: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """A vector of the world as the hand sees it."""
+    """A vector in the hand's frame."""
     axis, w = -hand[..., 1:], hand[..., :1]
     twice = 2.0 * np.cross(axis, vector)
     return vector + w * twice + np.cross(axis, twice)
 
 
-def _relative(hand: np.ndarray, turns: np.ndarray) -> np.ndarray:
+def _relative(hand: np.ndarray, rotations: np.ndarray) -> np.ndarray:
     """[W, 6, 4] rotations in the hand's frame, x y z w with w >= 0, rounded as in the original to single precision."""
     w, axis = hand[:, None, :1], -hand[:, None, 1:]
-    real = w[..., 0] * turns[..., 0] - np.sum(axis * turns[..., 1:], axis=-1)
-    imaginary = w * turns[..., 1:] + turns[..., :1] * axis + np.cross(axis, turns[..., 1:])
+    real = w[..., 0] * rotations[..., 0] - np.sum(axis * rotations[..., 1:], axis=-1)
+    imaginary = w * rotations[..., 1:] + rotations[..., :1] * axis + np.cross(axis, rotations[..., 1:])
     quaternion = np.concatenate([imaginary, real[..., None]], axis=-1).astype(np.float32)
     return np.where(quaternion[..., 3:] < 0, -quaternion, quaternion)

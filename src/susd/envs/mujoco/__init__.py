@@ -1,7 +1,7 @@
-"""What the environments simulated by MuJoCo share: many worlds of one model, and a camera.
+"""Shared by the MuJoCo environments: batched physics, and a camera.
 
-MuJoCo decides how it draws when it is first imported, and where the library for that is missing it cannot be imported at
-all. So the choice is made here, before: without a screen EGL, and no drawing where there is none.
+MuJoCo selects its renderer when it is first imported, and the import fails where the library for it is missing. So it is
+selected here, before that import: EGL without a display, and no rendering where EGL is missing.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ OTHERS = ("glfw", "glx", "on", "true", "1", "enable", "enabled", "off", "false",
 
 
 def choose_gl() -> None:
-    """Set MUJOCO_GL to what works here, or refuse what was asked for if it means nothing."""
+    """Set MUJOCO_GL to a renderer that works here; refuse an unknown value."""
     if sys.platform != "linux":
         return
     asked = os.environ.get("MUJOCO_GL", "").lower().strip()

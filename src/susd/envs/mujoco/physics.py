@@ -1,4 +1,4 @@
-"""Many worlds of one MuJoCo model: stepped by MuJoCo's own batch on threads, or one after another where it is missing."""
+"""Parallel simulations of one MuJoCo model: by `mujoco.batch` on threads, or one after another where it is missing."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ STATE = ("qpos", "qvel", "qacc_warmstart", "ctrl")
 
 
 class Physics(Protocol):
-    """State arrays [W, ..] may be written between calls; `derived` ones belong to the state of the last call's end."""
+    """State arrays [W, ..] may be written between calls; `derived` arrays belong to the state after the last call."""
 
     model: Any
     qpos: np.ndarray
     qvel: np.ndarray
     qacc_warmstart: np.ndarray
     ctrl: np.ndarray
-    derived: dict[str, np.ndarray]  # by MuJoCo's names, those that were asked for
+    derived: dict[str, np.ndarray]  # by MuJoCo's names, those that were requested
 
     def reset(self, ids: np.ndarray, bodies: Sequence[int] = (), positions: np.ndarray | None = None) -> None:
-        """Put worlds back to the model's defaults, static bodies if any at positions of their own, [len(ids), B, 3]."""
+        """Reset simulations to the model's defaults, with static bodies at given positions [len(ids), B, 3] if any."""
         ...
 
     def forward(self, ids: np.ndarray) -> None:
-        """Make the derived arrays of some worlds follow from a state that was written."""
+        """Update the derived arrays of some simulations after their state was written."""
         ...
 
     def step(self, count: int = 1) -> None:
-        """Physics steps of every world, and the derived arrays at the new state."""
+        """Physics steps of every simulation, and the derived arrays at the new state."""
         ...
 
 
 class BatchPhysics:
-    """All worlds at once through `mujoco.batch`, on native threads."""
+    """All simulations at once with `mujoco.batch`, on native threads."""
 
     def __init__(self, model: Any, num_envs: int, threads: int, derived: Sequence[str]) -> None:
         import mujoco
@@ -55,10 +55,10 @@ class BatchPhysics:
         """Defaults, with static bodies moved."""
         if positions is not None:
             self._batch.expand("body_pos")[ids[:, None], np.array(bodies)] = positions
-        self._batch.reset(ids, stage=0)  # the engine may cache the poses of static bodies; a reset forgets them
+        self._batch.reset(ids, stage=0)  # the engine may cache the poses of static bodies; a reset drops the cache
 
     def forward(self, ids: np.ndarray) -> None:
-        """Positions and velocities of a state that was written."""
+        """Positions and velocities after the state was written."""
         if self.derived:
             self._batch.forward(ids, stage=self._stage)
 
@@ -68,7 +68,7 @@ class BatchPhysics:
 
 
 class PlainPhysics:
-    """One world after another in Python: the same numbers, without `mujoco.batch`."""
+    """One simulation after another in Python: the same values, without `mujoco.batch`."""
 
     def __init__(self, model: Any, num_envs: int, derived: Sequence[str]) -> None:
         import mujoco
@@ -84,54 +84,54 @@ class PlainPhysics:
 
     def reset(self, ids: np.ndarray, bodies: Sequence[int] = (), positions: np.ndarray | None = None) -> None:
         """Defaults, with static bodies moved."""
-        for index, world in enumerate(ids.tolist()):
+        for row, index in enumerate(ids.tolist()):
             if positions is not None:
-                self._models[world].body_pos[list(bodies)] = positions[index]
-            self._mujoco.mj_resetData(self._models[world], self._data[world])
-            self._read(world, self._arrays)
+                self._models[index].body_pos[list(bodies)] = positions[row]
+            self._mujoco.mj_resetData(self._models[index], self._data[index])
+            self._read(index, self._arrays)
 
     def forward(self, ids: np.ndarray) -> None:
-        """Positions and velocities of a state that was written."""
-        for world in ids.tolist() if self.derived else ():
-            self._write(world)
-            self._mujoco.mj_step1(self._models[world], self._data[world])
-            self._read(world, self.derived)
+        """Positions and velocities after the state was written."""
+        for index in ids.tolist() if self.derived else ():
+            self._write(index)
+            self._mujoco.mj_step1(self._models[index], self._data[index])
+            self._read(index, self.derived)
 
     def step(self, count: int = 1) -> None:
         """Physics steps, and positions and velocities at their end."""
-        for world, (model, data) in enumerate(zip(self._models, self._data, strict=True)):
-            self._write(world)
-            self._mujoco.mj_step(model, data, count)  # not in halves, which the Runge-Kutta integrator has not
+        for index, (model, data) in enumerate(zip(self._models, self._data, strict=True)):
+            self._write(index)
+            self._mujoco.mj_step(model, data, count)  # in one call: the Runge-Kutta integrator cannot be split
             if self.derived:
                 self._mujoco.mj_step1(model, data)
-            self._read(world, self._arrays | self.derived)
+            self._read(index, self._arrays | self.derived)
 
-    def _write(self, world: int) -> None:
+    def _write(self, index: int) -> None:
         for name, array in self._arrays.items():
-            getattr(self._data[world], name)[:] = array[world]
+            getattr(self._data[index], name)[:] = array[index]
 
-    def _read(self, world: int, arrays: dict[str, np.ndarray]) -> None:
+    def _read(self, index: int, arrays: dict[str, np.ndarray]) -> None:
         for name, array in arrays.items():
-            array[world] = getattr(self._data[world], name)
+            array[index] = getattr(self._data[index], name)
 
 
 def checked_actions(actions: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Actions [W, A] as a copy in double precision; a wrong shape, or a number that is not finite, is refused."""
+    """Actions [W, A] as a copy in double precision; a wrong shape or a value that is not finite is refused."""
     wanted = np.array(actions, np.float64)
     if wanted.shape != shape:
         raise UserError(f"the actions have the shape {wanted.shape}; it must be {shape}")
     if not np.isfinite(wanted).all():
-        world, index = np.argwhere(~np.isfinite(wanted))[0]
-        raise UserError(f"action {index} of world {world} is {wanted[world, index]}; it must be a finite number")
+        row, index = np.argwhere(~np.isfinite(wanted))[0]
+        raise UserError(f"action {index} of environment {row} is {wanted[row, index]}; it must be finite")
     return wanted
 
 
 def start(model: Any, num_envs: int, engine: str, threads: int, derived: Sequence[str] = ()) -> Physics:
-    """The physics of an engine by name; `auto` prefers the batch. `derived` names what is read besides the state."""
+    """The physics of an engine by name; `auto` prefers the batch. `derived` names further arrays to read."""
     if engine in ("auto", "batch"):
         try:
             return BatchPhysics(model, num_envs, threads, derived)
         except ImportError:
             if engine == "batch":
-                raise UserError("option 'engine' cannot be 'batch': this MuJoCo has no mujoco.batch (4.0 has)") from None
+                raise UserError("option 'engine' cannot be 'batch': mujoco.batch needs MuJoCo 4.0") from None
     return PlainPhysics(model, num_envs, derived)

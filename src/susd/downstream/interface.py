@@ -1,0 +1,67 @@
+"""What a high-level action means: a skill for the next K steps, or a primitive action for the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+
+from susd.skills import SkillSpace
+from susd.tasks.base import SKILL_STEPS
+from susd.types import Policy
+
+GAUSSIAN_RANGE = 1.5  # high-level actions over skills of a Gaussian prior cover the paper's [-1.5, 1.5]
+
+
+class ActionInterface(Protocol):
+    """From high-level actions in [-1, 1]^size to actions of the environment."""
+
+    @property
+    def size(self) -> int:
+        """Dimensions of a high-level action."""
+        ...
+
+    @property
+    def duration(self) -> int:
+        """Environment steps that a high-level action lasts."""
+        ...
+
+    def act(self, frozen: Any, obs: jax.Array, high_action: jax.Array) -> jax.Array:
+        """The action [A] of the environment, given an observation, a high-level action and the frozen weights."""
+        ...
+
+
+@dataclass(frozen=True)
+class SkillActions:
+    """High-level actions are skills, which the mean actions of a frozen policy carry out."""
+
+    space: SkillSpace
+    policy: Callable[[Any], Policy]  # weights -> policy with mean actions
+    duration: int = SKILL_STEPS
+
+    @property
+    def size(self) -> int:
+        """Dimensions of a skill."""
+        return self.space.size
+
+    def skill(self, high_action: jax.Array) -> jax.Array:
+        """The nearest skill of the space, or with a Gaussian prior the high-level action times GAUSSIAN_RANGE."""
+        return GAUSSIAN_RANGE * high_action if self.space.prior == "gaussian" else self.space.project(high_action)
+
+    def act(self, frozen: Any, obs: jax.Array, high_action: jax.Array) -> jax.Array:
+        """The mean action of the skill; it needs no key."""
+        return self.policy(frozen)(obs[None], self.skill(high_action)[None], jax.random.key(0))[0]
+
+
+@dataclass(frozen=True)
+class FlatActions:
+    """High-level actions are actions of the environment, one per step; there are no weights."""
+
+    size: int
+    duration: int = 1
+
+    def act(self, frozen: Any, obs: jax.Array, high_action: jax.Array) -> jax.Array:
+        """The high-level action itself."""
+        return high_action

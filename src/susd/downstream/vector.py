@@ -1,0 +1,154 @@
+"""Episodes of a task side by side: one batched interface over functional and host tasks, for all but fused training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from susd.collect import batch_seed
+from susd.tasks.base import HostTask, Task
+
+
+class VectorTask(Protocol):
+    """W episodes of a task that are stepped together. A view is what the high-level policy observes, [W, obs + extra]."""
+
+    @property
+    def task(self) -> Task | HostTask:
+        """What the episodes are of."""
+        ...
+
+    @property
+    def num_envs(self) -> int:
+        """How many episodes are stepped together."""
+        ...
+
+    def reset(self, keys: jax.Array, batch: int = 0) -> np.ndarray:
+        """Start the given batch of the episodes that `keys` stand for, and return their views."""
+        ...
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Step every episode by [W, A] in [-1, 1]; views and rewards [W]."""
+        ...
+
+    def expert(self) -> np.ndarray:
+        """[W, A] what the task's scripted expert does next."""
+        ...
+
+    def render(self, index: int, size: int) -> np.ndarray:
+        """One of the episodes in its current state, as an RGB image, uint8 [size, size, 3]."""
+        ...
+
+
+def vectorize_task(task: Task | HostTask, num_envs: int, start: Any = None) -> VectorTask:
+    """The task as a batch; a host task has as many episodes as its environment, whatever `num_envs`.
+
+    Episodes of a functional task start in the environment state `start`, or each in a new one where that is None.
+    """
+    return JaxVectorTask(task, num_envs, start) if isinstance(task, Task) else HostVectorTask(task)
+
+
+def first_state(task: Task, start: Any, key: jax.Array) -> Any:
+    """The first state of an episode: in a given state of the environment, or in a new one where that is None."""
+    return task.reset(key) if start is None else task.begin(start, key)
+
+
+def view_of(task: Task, state: Any) -> jax.Array:
+    """What the high-level policy observes: the environment's observation and the extra one of the task."""
+    return jnp.concatenate([task.observe(state), task.extra(state)])
+
+
+class JaxVectorTask:
+    """Episodes of a functional task, compiled and vmapped; each is a function of its own key and of the actions."""
+
+    def __init__(self, task: Task, num_envs: int, start: Any = None) -> None:
+        self.task = task
+        self.num_envs = num_envs
+        self.start = start
+        self._keys: jax.Array = jax.random.split(jax.random.key(0), num_envs)
+        self._steps = 0
+        self.state: Any = None  # task states with a leading axis of episodes; None before the first reset
+
+    def reset(self, keys: jax.Array, batch: int = 0) -> np.ndarray:
+        """The episodes of a batch of keys, of which the last batch repeats some if it is not full."""
+        rows = np.arange(batch * self.num_envs, (batch + 1) * self.num_envs) % len(keys)
+        self._steps = 0
+        self.state, self._keys, view = self._reset(self.start, keys[rows])
+        return np.asarray(view)
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """One step of every episode."""
+        self.state, view, reward = self._step(self.state, actions, self._keys, self._steps)
+        self._steps += 1
+        return np.asarray(view), np.asarray(reward)
+
+    def expert(self) -> np.ndarray:
+        """The expert in the current states."""
+        return np.asarray(self._expert(self.state))
+
+    def render(self, index: int, size: int) -> np.ndarray:
+        """One of the episodes, drawn by the environment."""
+        return self.task.environment.render(jax.tree.map(lambda x: x[index], self.state.env_state), size)
+
+    @cached_property
+    def _reset(self) -> Callable[..., tuple[Any, jax.Array, jax.Array]]:
+        def reset(start: Any, key: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
+            k_start, k_steps = jax.random.split(key)
+            state = first_state(self.task, start, k_start)
+            return state, k_steps, view_of(self.task, state)
+
+        return jax.jit(jax.vmap(reset, in_axes=(None, 0)))
+
+    @cached_property
+    def _step(self) -> Callable[..., tuple[Any, jax.Array, jax.Array]]:
+        def step(state: Any, action: jax.Array, key: jax.Array, number: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
+            state, reward = self.task.step(state, action, jax.random.fold_in(key, number))
+            return state, view_of(self.task, state), reward
+
+        return jax.jit(jax.vmap(step, in_axes=(0, 0, 0, None)))
+
+    @cached_property
+    def _expert(self) -> Callable[..., jax.Array]:
+        return jax.jit(jax.vmap(self.task.expert))
+
+
+class HostVectorTask:
+    """Episodes of a host task, one in each of its environments."""
+
+    def __init__(self, task: HostTask) -> None:
+        self.task = task
+
+    @property
+    def num_envs(self) -> int:
+        """How many environments there are."""
+        return self.task.environment.num_envs
+
+    def reset(self, keys: jax.Array, batch: int = 0) -> np.ndarray:
+        """A reset with a seed that depends on the first key and the number of the batch."""
+        return np.array(self.task.environment.reset(batch_seed(keys[0], batch)[0]), np.float32)
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """One step of every environment."""
+        obs = np.array(self.task.environment.step(actions).obs, np.float32)  # a copy: it may reuse its array
+        return obs, self.task.score()
+
+    def expert(self) -> np.ndarray:
+        """The expert in the current states."""
+        return np.asarray(self.task.expert())
+
+    def render(self, index: int, size: int) -> np.ndarray:
+        """One of the environments, drawn by itself."""
+        return self.task.environment.render(index, size)
+
+
+def run_script(vector: VectorTask, policy: Callable[[], np.ndarray], keys: jax.Array) -> np.ndarray:
+    """Rewards [episodes, horizon] of a policy that acts in every step, in the episodes that the keys stand for."""
+    found = []
+    for batch in range(-(-len(keys) // vector.num_envs)):
+        vector.reset(keys, batch)
+        found.append(np.stack([vector.step(policy())[1] for _ in range(vector.task.horizon)], axis=1))
+    return np.concatenate(found)[: len(keys)]

@@ -1,0 +1,64 @@
+"""The tables of measured speed, from benchmarks/results/*.json: columns and rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from susd.report.labels import environment_title
+
+Rows = list[tuple[str, ...]]
+QUANTITIES = {
+    "env_steps_per_second": "environment steps/s",
+    "gradient_steps_per_second": "gradient steps/s",
+    "share_of_matmul_float32": "share of the matmul rate",
+    "epoch_seconds": "seconds per epoch",
+    "compile_seconds": "compile seconds",
+    "task_seconds": "seconds in all, from the command to its end",
+}
+
+
+def _read(root: Path, name: str) -> Any:
+    return json.loads((root / "benchmarks" / "results" / f"{name}.json").read_text())
+
+
+def rates(root: Path, env: str) -> dict[str, float]:
+    """Gradient steps per second of every method in one environment."""
+    found = _read(root, f"methods-{env}-quick")["methods"]
+    return {name: values["gradient_steps_per_second"] for name, values in found.items()}
+
+
+def speed(root: Path) -> tuple[tuple[str, ...], Rows]:
+    """The recorded benchmarks."""
+    rows: Rows = []
+    for path in sorted((root / "benchmarks" / "results").glob("[!m]*.json")):
+        result = _read(root, path.stem)
+        for key, title in QUANTITIES.items():
+            if key in result:
+                value = result[key]
+                rows.append((f"`{path.stem}`", title, f"{value:,.0f}" if value >= 100 else f"{value:.3g}"))
+    return ("benchmark", "quantity", "value"), rows
+
+
+def simulators(root: Path) -> tuple[tuple[str, ...], Rows]:
+    """Control steps per second of the MuJoCo environments, 16 in parallel, with random actions and resets."""
+    bodies, kitchen = _read(root, "bodies"), _read(root, "kitchen")
+    rows: Rows = []
+    for env in ("ant", "half_cheetah"):
+        for way, rate in bodies[env]["steps_per_second"].items():
+            times = bodies[env]["times_gymnasium"].get(way)
+            rows.append((environment_title(env), way, f"{rate:,.0f}", f"{times:.1f}" if times else "-"))
+    rows += [(environment_title("kitchen"), way, f"{rate:,.0f}", "-") for way, rate in kitchen["steps_per_second"].items()]
+    return ("environment", "", "steps/s", "susd is faster by"), rows
+
+
+def method_speed(root: Path, environments: Sequence[str]) -> tuple[tuple[str, ...], Rows]:
+    """Time and FLOPs of a gradient step of every method relative to SUSD's, measured alternately."""
+    rows: Rows = []
+    for env in environments:
+        for name, values in _read(root, f"methods-{env}-quick")["methods"].items():
+            ratios = (f"{values[key]:.2f}" for key in ("time_of_susd", "flops_of_susd"))
+            rows.append((environment_title(env), f"`{name}`", f"{values['gradient_steps_per_second']:.0f}", *ratios))
+    return ("environment", "method", "gradient steps/s", "time of SUSD's step", "FLOPs of SUSD's step"), rows

@@ -1,0 +1,297 @@
+"""The Markdown tables of README and docs, from the facts in results/ and the benchmarks in benchmarks/results/.
+
+A table stands between `<!-- table NAME -->` and `<!-- end -->`; `fill` writes it there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+from susd.errors import UserError
+from susd.experiments import metrics_store
+from susd.experiments.metrics_store import FACTS, Fact, select
+from susd.report import parity
+from susd.report.aggregate import PerSeed, Setting, downstream, labels_of, per_seed
+from susd.report.labels import OURS, base, environment_title, in_order, is_variant, title_of
+from susd.report.sections.tasks import references
+from susd.report.speed_tables import method_speed, rates, simulators, speed
+
+ROOT = Path(__file__).resolve().parents[3]  # of the repository
+MEAN, UNTRAINED = "trained, mean actions", "untrained, mean actions"
+POLICIES = (MEAN, "trained, sampled actions", UNTRAINED, "random actions")
+TWO_DIMENSIONAL = ("gunner", "multi_particle")  # the environments of the tables of `quick`
+
+# What each ablation of `quick` changes back towards `paper`, and why `quick` differs.
+REASONS = {
+    "quick": ("nothing", ""),
+    "discount": ("`discount` 0.99", "the reward is dense, so a short horizon learns cleaner skills sooner"),
+    "target-entropy": ("`target_entropy` -0.5", "a soft policy moves in proportion to the skill instead of at full speed"),
+    "learning-rate": ("`learning_rate` 1e-4", "a short run needs larger steps"),
+    "weight-raw": ("`weight` raw", "the raw weight is tiny where dimensions never vary"),
+    "weight-none": ("`weight` none (SUSD-w)", "not a deviation: what the curiosity weight itself does"),
+    "constraint-joint": ("`constraint` joint", "one budget for all factors lets easy ones take it"),
+    "prior-sphere": ("`prior` sphere", "every factor gets a skill of the same length"),
+    "no-scale-skill": ("`scale_skill` off", "small networks like inputs of unit variance"),
+    "head-scale": ("`head_scale` 0.1", "the first policy does not depend on the skill by chance"),
+    "dual": ("`lambda_init` 3000, `slack` 1e-6, `dual_learning_rate` 1e-4", "lambda must move within a short run"),
+    "no-normalise-reward": ("`normalise_reward` off", "the scale of the reward differs between environments"),
+    "tanh": ("`actor_activation` tanh", "ReLU does as well"),
+    "min-std": ("`min_std` 1e-6", "dimensions that never vary make the likelihood spiky"),
+    "five": ("five action dimensions per agent", "two action dimensions reach the same accelerations"),
+}
+
+
+@cache
+def _facts(name: str) -> tuple[Fact, ...]:
+    """The facts of results/NAME."""
+    path = ROOT / "results" / name / FACTS
+    if not path.is_file():
+        raise UserError(f"there is no file {path}; the tables of the docs are made in a clone of the repository")
+    return tuple(metrics_store.load(path))
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table."""
+    return "\n".join("| " + " | ".join(row) + " |" for row in (columns, ("---",) * len(columns), *rows))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _under(facts: Iterable[Fact], subject: str, metric: str) -> dict[str, float]:
+    """The values of a metric of everything below a subject: bodies or landmarks of a policy, columns of a matrix."""
+    found = (fact for fact in facts if fact.metric == metric and fact.subject.startswith(f"{subject}>"))
+    return {fact.subject.rpartition(">")[2]: fact.value for fact in found}
+
+
+def quick() -> str:
+    """The learning targets: every seed in both 2D environments."""
+    rows = []
+    for env in TWO_DIMENSIONAL:
+        facts = _facts(f"quick/{env}")
+        cells = {policy: per_seed(facts, subject=policy, metric="cells_worst")[OURS] for policy in (MEAN, UNTRAINED)}
+        ratios, balanced = (per_seed(facts, phase="control", metric=name)[OURS] for name in ("ratio", "balanced_ratio"))
+        for seed, seconds in per_seed(facts, metric="train_seconds")[OURS].items():
+            marks = _under(select(facts, seed=seed), MEAN, "landmark").values()
+            rows.append(
+                (
+                    f"{environment_title(env)}, seed {seed}",
+                    f"{seconds / 60:.1f} min",
+                    *(_percent(of_seed[seed]) for of_seed in cells.values()),
+                    f"{sum(share > 0 for share in marks)} of {len(marks)}" if marks else "-",
+                    f"{ratios[seed]:.2f}",
+                    f"{balanced[seed]:.2f}",
+                )
+            )
+    columns = ("run", "training", "cells visited", "untrained", "landmarks", "control ratio", "balanced ratio")
+    return markdown(columns, rows)
+
+
+def coverage() -> str:
+    """Both counts of coverage for every policy, as means over the seeds."""
+    rows = []
+    for env in TWO_DIMENSIONAL:
+        facts = _facts(f"quick/{env}")
+        policies = dict.fromkeys(fact.subject for fact in facts if fact.metric == "cells_worst")
+        for policy in policies:
+            counts = []
+            for metric, scale in (
+                ("cells_worst", 2500),
+                ("cells_average", 2500),
+                ("unique_worst", 1),
+                ("unique_average", 1),
+            ):
+                values = per_seed(facts, subject=policy, metric=metric)[OURS].values()
+                counts.append(f"{scale * sum(values) / len(values):.0f}")
+            rows.append((environment_title(env), policy, *counts))
+    columns = ("environment", "policy", "cells, worst", "cells, average", "unique, worst", "unique, average")
+    return markdown(columns, rows)
+
+
+def ablations() -> str:
+    """Each deviation of `quick` reverted alone, at 100 epochs and one seed."""
+    rows = []
+    for name, (change, reason) in REASONS.items():
+        values: list[str] = []
+        for env in TWO_DIMENSIONAL:
+            facts = select(_facts(f"ablations/{env}"), label=f"{OURS}-{name}")
+            cells = [fact.value for fact in select(facts, subject=MEAN, metric="cells_worst")]
+            ratios = [fact.value for fact in select(facts, phase="control", metric="ratio")]
+            values += [_percent(cells[0]), f"{ratios[0]:.2f}"] if facts else ["-", "-"]
+        rows.append((change, reason, *values))
+    columns = ("reverted", "reason for the value of `quick`", "Gunner cells", "control", "Multi-Particle worst cells")
+    return markdown((*columns, "control"), rows)
+
+
+def methods(env: str) -> str:
+    """Every method in one environment with every seed, and the gradient steps per second of the benchmark."""
+    facts = [*_facts(f"quick/{env}"), *_facts(f"methods/{env}")]
+    bodies = ("worst", "average") if env == "multi_particle" else ("worst",)
+    rows = []
+    for label in in_order(base(fact.label) for fact in facts):
+        mine = [fact for fact in facts if base(fact.label) == label]
+        spreads = [list(by[label].values()) for by in _spreads(mine)]
+        means = [sum(values) / len(values) for values in spreads]
+        spread = " / ".join(f"{x:.2f}" for x in means) if len(means) < 5 else f"{min(means):.2f} to {max(means):.2f}"
+        cells = [per_seed(mine, subject=MEAN, metric=f"cells_{body}")[label].values() for body in bodies]
+        covered = (" / ".join(_percent(share).removesuffix(" %") for share in shares) for shares in cells)
+        ratios = per_seed(mine, phase="control", metric="ratio").get(label, {}).values()
+        rate = f"{rates(ROOT, env)[label]:.0f}" if not is_variant(label) else "-"
+        rows.append((f"`{label}`", *covered, " / ".join(f"{x:.1f}" for x in ratios) or "one part", spread, rate))
+    covered_columns = ("cells % of the worst agent", "of the average agent") if len(bodies) > 1 else ("cells %",)
+    return markdown(("method", *covered_columns, "control ratio", "spread", "gradient steps/s"), rows)
+
+
+def _spreads(facts: Sequence[Fact]) -> list[dict[str, PerSeed]]:
+    """The spread of every factor by label and seed."""
+    factors = dict.fromkeys(fact.subject for fact in facts if fact.metric == "spread")
+    return [per_seed(facts, subject=factor, metric="spread") for factor in factors]
+
+
+def _methods(name: str) -> dict[str, list[Fact]]:
+    """The facts of results/NAME by method; it has one label of each."""
+    facts = _facts(name)
+    labels = in_order(fact.label for fact in facts)
+    return {found[0].method: found for found in (select(facts, label=label) for label in labels)}
+
+
+def kitchen_moved() -> str:
+    """What the skills of each method moved in the Kitchen, compared with policies that did not learn."""
+    rows, names = [], list[str]()
+    found = _methods("kitchen")
+    for method, facts in found.items():
+        for policy in POLICIES:
+            if policy == "random actions" and method != list(found)[-1]:  # the same for all
+                continue
+            moved, marks = _under(facts, policy, "moved"), _under(facts, policy, "landmark")
+            whose = "-" if policy == "random actions" else title_of(method)
+            rows.append((whose, policy, *map(_percent, (*moved.values(), *marks.values()))))
+            names = [*(f"{name} moved" for name in moved), *(name.replace("_", " ") for name in marks)]
+    return markdown(("method", "policy", *names), rows)
+
+
+def kitchen_control() -> str:
+    """The spread of each factor of the Kitchen over unrelated skills, and how much of it its own part causes."""
+    rows: list[tuple[str, ...]] = []
+    for method, facts in _methods("kitchen").items():
+        spread = {fact.subject: fact.value for fact in select(facts, metric="spread")}
+        rows.append((title_of(method), "spread", *(f"{value:.3f}" for value in spread.values())))
+        matrix = {name: _under(facts, name, "change") for name in spread}
+        if all(matrix.values()):
+            own = [matrix[name][name] for name in spread]
+            others = [[row[name] for part, row in matrix.items() if part != name] for name in spread]
+            rows.append((title_of(method), "share moved by its own part", *(f"{value:.2f}" for value in own)))
+            averages = (f"{sum(values) / len(values):.2f}" for values in others)
+            rows.append((title_of(method), "by another part, on average", *averages))
+    return markdown(("method", "", *spread), rows)
+
+
+def kitchen_completions() -> str:
+    """Accidental completions in the Kitchen compared with the paper's: mean and standard deviation of 8 x 10,000 steps."""
+    theirs = {(r.subject, r.label): r for r in parity.paper() if (r.environment, r.quantity) == ("kitchen", "completions")}
+    rows: list[tuple[str, ...]] = []
+    for method, facts in _methods("kitchen").items():
+        means, stds = (
+            {fact.subject: fact.value for fact in select(facts, phase="completions", metric=name)}
+            for name in ("mean", "std")
+        )
+        paper = [theirs.get((name.removeprefix("kitchen-"), method)) for name in means]
+        rows.append((title_of(method), "ours", *(f"{means[name]:.1f} ± {stds[name]:.1f}" for name in means)))
+        values = (f"{float(row.paper):.1f} ({row.spread})" if row else "-" for row in paper)
+        rows.append((title_of(method), "paper", *values))
+    return markdown(("method", "", *(f"`{name}`" for name in means)), rows)
+
+
+def kitchen_tasks() -> str:
+    """Tasks that were learned over the skills of each method in the Kitchen."""
+    theirs = _paper_scores("kitchen")
+    rows = []
+    for method, facts in _methods("kitchen").items():
+        tested = select(facts, phase="downstream")
+        for subject in dict.fromkeys(fact.subject for fact in tested if fact.subject):
+            mine = select(tested, subject=subject)
+            last = {fact.metric: fact.value for fact in mine}
+            best = max(fact.value for fact in select(mine, metric="discounted"))
+            scores = (last["last_quarter_discounted"], best, last["bound_discounted"])
+            task = subject.rpartition("@")[0]
+            paper = theirs.get((task, method), "-")
+            steps = f"{last['env_steps']:,.0f}"
+            rows.append((title_of(method), f"`kitchen-{task}`", steps, *(f"{score:.1f}" for score in scores), paper))
+    return markdown(("skills of", "task", "steps", "last quarter", "best evaluation", "bound", "paper, 2.5 M steps"), rows)
+
+
+def _paper_scores(env: str) -> dict[tuple[str, str], str]:
+    """The paper's scores at the end of training, by task and method."""
+    rows = [row for row in parity.paper() if (row.environment, row.quantity, row.episode) == (env, "downstream", "")]
+    return {(row.subject, row.label): row.paper for row in rows}
+
+
+def locomotion(env: str) -> str:
+    """Ant or HalfCheetah: how far the skills reach, cells of a metre, and the zero-shot rewards."""
+    ways = {"goal": "goal", "random_skill": "random skills", "as_released": "goal as released"}
+    rows = []
+    for method, facts in _methods(env).items():
+        (steps,) = (fact.step for fact in select(facts, metric="train_seconds"))
+        covered = []
+        for policy in POLICIES:
+            (reach,) = _under(facts, policy, "reach").values()
+            (share,) = (fact.value for fact in select(facts, subject=policy, metric="cells_average"))
+            covered.append(f"{reach:.1f} m / {(50 if env == 'half_cheetah' else 2500) * share:.0f}")
+        last = {(fact.subject, fact.metric): fact.value for fact in select(facts, phase="zero-shot")}
+        ways = {way: name for way, name in ways.items() if (way, "reward") in last}
+        rewards = [
+            f"{last[way, 'reward']:.0f} [{last[way, 'reward_low']:.0f}, {last[way, 'reward_high']:.0f}]" for way in ways
+        ]
+        rows.append((title_of(method), f"{steps / 1e6:.2f} M", *covered, *rewards))
+    return markdown(("method", "steps", *(f"{policy}: reach / cells" for policy in POLICIES), *ways.values()), rows)
+
+
+def tasks(env: str, pretrained: str, tested: str = "fixed") -> str:
+    """Every score of every method on the tasks of one environment: mean discounted return in the last quarter."""
+    found = downstream(_facts("2d-quick")).get(Setting(env, pretrained, tested), {})
+    labels = [label for label in labels_of(found) if not is_variant(label)]
+    theirs = _paper_scores(env)
+    rows = []
+    for task, by_label in found.items():
+        known = references(by_label)
+        ends = [f"{known[name]:.1f}" for name in ("expert", "do_nothing")]
+        scores = [" / ".join(f"{score.value:.1f}" for score in by_label.get(label, [])) or "-" for label in labels]
+        rows.append((f"`{task}`", theirs.get((task, OURS), "-"), *ends, *scores))
+    return markdown(("task", "paper's SUSD", "expert", "do nothing", *map(title_of, labels)), rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "kitchen_moved": kitchen_moved,
+    "kitchen_control": kitchen_control,
+    "kitchen_completions": kitchen_completions,
+    "kitchen_tasks": kitchen_tasks,
+    "ant": lambda: locomotion("ant"),
+    "half_cheetah": lambda: locomotion("half_cheetah"),
+    "quick": quick,
+    "coverage": coverage,
+    "ablations": ablations,
+    "speed": lambda: markdown(*speed(ROOT)),
+    "simulators": lambda: markdown(*simulators(ROOT)),
+    "methods_gunner": lambda: methods("gunner"),
+    "methods_multi_particle": lambda: methods("multi_particle"),
+    "method_speed": lambda: markdown(*method_speed(ROOT, TWO_DIMENSIONAL)),
+    "tasks_gunner": lambda: tasks("gunner", "fixed"),
+    "tasks_random": lambda: tasks("multi_particle", "random"),
+    "tasks_random_random": lambda: tasks("multi_particle", "random", "random"),
+    "tasks_fixed": lambda: tasks("multi_particle", "fixed"),
+}
+
+
+def fill(text: str) -> str:
+    """The text of a page with its tables made from the results."""
+
+    def made(found: re.Match[str]) -> str:
+        if found[1] not in TABLES:
+            raise UserError(f"there is no table {found[1]!r}; choose one of {', '.join(TABLES)}")
+        return f"<!-- table {found[1]} -->\n\n{TABLES[found[1]]()}\n\n<!-- end -->"
+
+    return re.sub(r"<!-- table (\w+) -->.*?<!-- end -->", made, text, flags=re.DOTALL)

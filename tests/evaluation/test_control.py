@@ -1,0 +1,135 @@
+"""Control in an environment whose answers are known."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evaluation.two_points import STEP, TwoPoints
+from susd.collect import rollout
+from susd.evaluation import control
+from susd.evaluation.control import Control
+from susd.skills import SkillSpace
+from susd.types import Policy
+
+CIRCLE = SkillSpace("factor_sphere", 2, 2)
+KEY = jax.random.key(0)
+FACTORS = TwoPoints().spec.factorization
+
+
+def noisy(obs: jax.Array, skill: jax.Array, key: jax.Array) -> jax.Array:
+    return 0.5 * skill + 0.5 * jax.random.normal(key, skill.shape)
+
+
+def measure(policy: Policy, steps: int = 4, pairs: int = 32, skills: SkillSpace = CIRCLE) -> Control:
+    def observations(drawn: jax.Array, key: jax.Array) -> jax.Array:
+        return rollout(TwoPoints(), policy, drawn, steps, key)[1].next_obs
+
+    return jax.jit(lambda: control.control_matrix(FACTORS, skills, observations, KEY, pairs, jax.lax.map))()
+
+
+def matrix(policy: Policy, steps: int = 4, pairs: int = 32, skills: SkillSpace = CIRCLE) -> np.ndarray:
+    return np.asarray(measure(policy, steps, pairs, skills).matrix)
+
+
+def test_loop_and_compiled_map_agree() -> None:
+    def observations(drawn: jax.Array, key: jax.Array) -> jax.Array:
+        return rollout(TwoPoints(), noisy, drawn, 4, key)[1].next_obs
+
+    looped = control.control_matrix(FACTORS, CIRCLE, jax.jit(observations), KEY, 32)
+    for one, other in zip(looped, measure(noisy), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_own_parts_move_own_factors() -> None:
+    result = matrix(lambda obs, z, key: z, pairs=2048)
+    assert result[0, 1] == result[1, 0] == 0.0
+    # A factor that depends on its own part alone changes as much as between unrelated skills. The flag of factor a never
+    # varies here and must not reduce that.
+    np.testing.assert_allclose(np.diag(result), 1.0, rtol=0.03)
+
+
+def test_control_is_the_share_of_the_whole_skill() -> None:
+    # Point a follows z^1 + 2 z^2: redrawing z^2 changes it twice as far as redrawing z^1, and neither as far as both.
+    result = matrix(lambda obs, z, key: jnp.concatenate([z[:, :2] + 2.0 * z[:, 2:], 0.0 * z[:, 2:]], -1), pairs=2048)
+    assert result[1, 0] / result[0, 0] == pytest.approx(2.0, rel=0.05)
+    assert result[0, 0] < result[1, 0] < 1.0
+    assert not result[:, 1].any()
+
+
+def test_balanced_control_weighs_dimensions_equally() -> None:
+    # Point a: x follows z^1 ten times as far as y follows z^2. In distance z^1 decides nearly all, in balance one half.
+    def policy(obs: jax.Array, z: jax.Array, key: jax.Array) -> jax.Array:
+        return jnp.stack([z[:, 0], 0.1 * z[:, 2], 0.0 * z[:, 0], 0.0 * z[:, 0]], -1)
+
+    result = measure(policy, pairs=2048)
+    assert result.matrix[0, 0] > 0.95
+    assert result.matrix[1, 0] < 0.2
+    np.testing.assert_allclose(result.balanced[:, 0], 0.5, rtol=0.05)
+    assert not result.balanced[:, 1].any()
+
+
+def test_swapped_parts_move_the_other_factor() -> None:
+    result = matrix(lambda obs, z, key: jnp.roll(z, 2, axis=-1))
+    assert np.diag(result).tolist() == [0.0, 0.0]
+    assert result[0, 1] > 0.8
+    assert result[1, 0] > 0.8
+
+
+@pytest.mark.parametrize(
+    "policy", [lambda obs, z, key: jnp.zeros_like(z), lambda obs, z, key: jax.random.normal(key, z.shape)]
+)
+def test_no_control_without_the_skill(policy: Policy) -> None:
+    assert not matrix(policy).any()
+
+
+def test_sampled_actions_are_no_control() -> None:
+    result = matrix(noisy)
+    assert result[0, 1] == result[1, 0] == 0.0
+    assert (np.diag(result) > 0.1).all()
+
+
+def test_control_of_one_part() -> None:
+    whole = SkillSpace("sphere", 1, 4)
+    result = matrix(lambda obs, z, key: jnp.concatenate([z[:, :2], jnp.zeros_like(z[:, 2:])], -1), skills=whole)
+    assert result.shape == (1, 2)
+    assert result[0, 0] > 0.8
+    assert result[0, 1] == 0.0
+    summary = control.summarise(FACTORS, Control(result, result, np.array([0.5, 0.0])))
+    assert "ratio" not in summary
+    assert summary["spread"] == {"a": 0.5, "b": 0.0}
+
+
+def test_spread_of_unrelated_skills() -> None:
+    """Two random directions are 4 / pi apart in the mean, and so are trajectories of a after one step; b never moves."""
+    whole = SkillSpace("sphere", 1, 2)
+    spread = np.asarray(measure(lambda obs, z, key: jnp.concatenate([z, 0.0 * z], -1), pairs=4096, skills=whole).spread)
+    np.testing.assert_allclose(spread[0], STEP * 4 / np.pi * np.mean([1, 2, 3, 4]), rtol=0.03)
+    assert spread[1] == 0.0
+
+
+def test_control_summary() -> None:
+    matrices = np.array([[2.0, 0.5], [0.3, 4.0]]), np.array([[1.0, 0.5], [0.5, 1.0]])
+    summary = control.summarise(FACTORS, Control(*matrices, np.array([7.0, 0.25])))
+    assert summary["factors"] == ["a", "b"]
+    assert summary["matrix"] == [[2.0, 0.5], [0.3, 4.0]]
+    assert summary["spread"] == {"a": 7.0, "b": 0.25}
+    assert (summary["diagonal"], summary["off_diagonal"]) == (3.0, 0.4)
+    assert summary["ratio"] == pytest.approx(7.5)
+    assert summary["balanced_ratio"] == pytest.approx(2.0)
+
+
+def test_facts_and_tables() -> None:
+    matrices = np.array([[2.0, 0.5], [0.3, 4.0]]), np.array([[1.0, 0.5], [0.5, 1.0]])
+    result = control.summarise(FACTORS, Control(*matrices, np.array([7.0, 0.25])))
+    facts = {(subject, metric): value for subject, _, metric, value in control.facts(result)}
+    assert facts["a>b", "change"] == 0.5
+    assert facts["b>b", "change"] == 4.0
+    assert facts["a", "spread"] == 7.0
+    assert (facts["", "ratio"], facts["", "balanced_ratio"]) == (pytest.approx(7.5), pytest.approx(2.0))
+    ratio, spread = control.tables({"results": [{"seed": 0, "epoch": 1, **result}]})
+    assert ratio.rows == [("3.00", "0.40", "7.50")]
+    assert (spread.columns, spread.rows) == (("a", "b"), [("7.00", "0.25")])
+    one_part = control.summarise(FACTORS, Control(*(m[:1] for m in matrices), np.array([7.0, 0.25])))
+    assert {subject for subject, *_ in control.facts(one_part)} == {"part 1>a", "part 1>b", "a", "b"}
+    assert len(control.tables({"results": [{"seed": 0, "epoch": 1, **one_part}]})) == 1

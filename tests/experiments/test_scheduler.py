@@ -1,0 +1,205 @@
+"""The jobs of a suite: forecast, failures, and suites that are killed, interrupted and resumed."""
+
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import Command
+from experiments.suites import SMALL_TASK, TINY, declare
+from susd.errors import UserError
+from susd.experiments import metrics_store, scheduler, suite
+from susd.experiments.metrics_store import SECONDS, Fact
+from susd.experiments.suite import Job
+from susd.runs import checkpoint
+
+
+def test_forecast_from_finished_jobs(tmp_path: Path) -> None:
+    loaded = suite.load(declare(tmp_path, TINY))
+    one, other = loaded.jobs
+    facts = [_ended(one, 50.0)]
+    assert scheduler.forecast([other], loaded, facts) == ({other.name: 50.0}, 1)
+    assert scheduler.forecast([other], loaded.only([other.name]), facts) == ({other.name: 50.0}, 1)
+    assert scheduler.forecast([other], loaded, [])[1] == 0
+
+
+def _ended(job: Job, seconds: float) -> Fact:
+    columns = (job.name, job.run, job.label, job.method, job.environment, job.seed, job.phase)
+    return Fact(*columns, "", 0, SECONDS, seconds, "", "", job.hash)
+
+
+class Fake:
+    """An engine whose jobs end at once; some of them fail."""
+
+    slots = 2
+
+    def __init__(self, failures: dict[str, int]) -> None:
+        self.failures, self.started = dict(failures), []
+
+    def start(self, job: Job) -> str:
+        self.started.append(job.name)
+        return job.name
+
+    def ended(self, handles, seconds):  # type: ignore[no-untyped-def]
+        outcomes = []
+        for name in handles:
+            bad = self.failures.get(name, 0) > 0
+            self.failures[name] = self.failures.get(name, 0) - 1
+            outcomes.append((name, "out of memory" if bad else ""))
+        return outcomes
+
+    def close(self) -> None:
+        pass
+
+
+def test_failed_job_is_repeated_once(tmp_path: Path) -> None:
+    """Then it is reported, and the other jobs are not lost."""
+    loaded = suite.load(declare(tmp_path, "evaluations = {control = {}}\n" + TINY))
+    first, second = "gunner/susd-s0", "gunner/susd-s1"
+    once = Fake({f"{first}/train": 1})
+    summary = scheduler.run(loaded, once, tmp_path / "runs", tmp_path / "results", quiet=True)
+    assert (summary.done, summary.failed) == (4, [])
+    assert once.started.count(f"{first}/train") == 2
+    twice = Fake({f"{first}/train": 2})
+    summary = scheduler.run(loaded, twice, tmp_path / "runs", tmp_path / "results", quiet=True)
+    assert twice.started.count(f"{first}/train") == 2
+    assert {outcome.job.name: outcome.reason for outcome in summary.failed} == {
+        f"{first}/train": "out of memory",
+        f"{first}/control": f"{first}/train failed",
+    }
+    assert {f"{second}/train", f"{second}/control"} <= set(twice.started)
+
+
+def test_results_without_their_runs(tmp_path: Path) -> None:
+    """Training is repeated where a job needs it, and only there."""
+    loaded = suite.load(declare(tmp_path, "evaluations = {control = {}}\n" + TINY))
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    done = [job for job in loaded.jobs if job.name != "gunner/susd-s1/control"]
+    for job in done:
+        metrics_store.append(results / "facts.jsonl", [_ended(job, 1.0)])
+    fake = Fake({})
+    summary = scheduler.run(loaded, fake, runs, results, quiet=True)
+    assert fake.started == ["gunner/susd-s1/train", "gunner/susd-s1/control"]
+    assert (summary.done, summary.skipped) == (2, 2)
+    there = runs / "gunner" / "susd-s1" / "checkpoints" / "step-00000002.ckpt"
+    there.parent.mkdir(parents=True)
+    there.touch()
+    again = Fake({})
+    scheduler.run(loaded, again, runs, results, quiet=True)
+    assert again.started == ["gunner/susd-s1/control"]
+
+
+def test_reason_of_a_failure(tmp_path: Path) -> None:
+    """The last line that the process of a job wrote."""
+    loaded = suite.load(declare(tmp_path, TINY.replace("[0, 1]", "[0]")))
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    run = runs / "gunner" / "susd-s0"
+    for folder in (run, results):
+        folder.mkdir(parents=True)
+    (results / "suite.toml").write_text(loaded.text)
+    (run / "config.json").write_text("no json")
+    (run / "meta.json").write_text("{}")
+    local = scheduler.Local(1, runs, results)
+    name = local.start(loaded.jobs[0])
+    assert local.ended([name], 0.0) == []
+    ((ended, reason),) = local.ended([name], 120.0)
+    local.close()
+    assert ended == name
+    assert reason.startswith("susd: error: ")
+    assert "is not valid JSON" in reason
+
+
+# All jobs one after another in one process, with the flags of other child processes: the reference of a suite.
+ALONE = """
+import sys
+from pathlib import Path
+from susd.experiments.job import run_job
+from susd.experiments.suite import load
+for job in load(sys.argv[1]).jobs:
+    run_job(job, Path(sys.argv[2]), Path(sys.argv[3]))
+"""
+
+
+@pytest.mark.slow
+def test_killed_suite_resumes(susd: Command) -> None:
+    """Killed at a random moment: its jobs end too, and the resumed suite has the facts of an uninterrupted one."""
+    text = TINY.replace("[0, 1]", "[0]").replace("[environments.gunner]", '[environments.gunner]\ntasks = ["lim"]')
+    path = declare(susd.folder, f"evaluations = {{control = {{}}}}\ndownstream = {SMALL_TASK}\n{text}")
+    with susd.start("suite", "run", path, "--quiet", start_new_session=True) as child:
+        deadline = time.monotonic() + 200
+        while not _running(susd.folder / "results" / "mine"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        time.sleep(random.uniform(1.0, 12.0))
+        os.kill(child.pid, signal.SIGKILL)
+        child.communicate()
+    assert _all_end(susd.folder / "results" / "mine"), "jobs outlive the suite that was killed"
+    result = susd("suite", "run", path)
+    assert "forecast: " in result.stderr
+    alone = [sys.executable, "-c", ALONE, path, susd.folder / "alone", susd.folder / "reference"]
+    subprocess.run(alone, check=True, timeout=600, env=susd.environment, cwd=susd.folder)
+    results, reference = susd.folder / "results" / "mine", susd.folder / "reference"
+    assert _values(results) == _values(reference)
+    assert (results / "trajectories" / "gunner-susd.png").stat().st_size > 1000
+    configs = json.loads((results / "configs.json").read_text())
+    assert {fact.config_hash for fact in metrics_store.load(results / "facts.jsonl")} <= set(configs)
+    again = scheduler.run(suite.load(path), Fake({}), susd.folder / "runs" / "mine", results, quiet=True)
+    assert (again.done, again.skipped) == (0, 3)
+    status = scheduler.status(suite.load(path), results, None)
+    assert (status["finished"], len(status["jobs"]), status["seconds_left"]) == (3, 3, 0)
+    assert "3 of 3 jobs are finished" in scheduler.format_status(status)
+
+
+def _values(results: Path) -> list[Fact]:
+    """All facts but times; the source tree may be edited while a test runs."""
+    everything = metrics_store.load(results / "facts.jsonl")
+    facts = [dataclasses.replace(fact, commit="") for fact in everything if not fact.metric.endswith("seconds")]
+    assert facts
+    return sorted(facts, key=lambda fact: (fact.job, fact.subject, fact.metric, fact.step))
+
+
+@pytest.mark.slow
+def test_interrupted_suite_stops_its_jobs(susd: Command) -> None:
+    """The signal reaches the suite alone, as from a batch system; training saves a checkpoint."""
+    text = TINY.replace("[0, 1]", "[0]").replace("epochs = 2", "epochs = 100000\neval_every = 100000")
+    path = declare(susd.folder, text)
+    results, run = susd.folder / "results" / "mine", susd.folder / "runs" / "mine" / "gunner" / "susd-s0"
+    with susd.start("suite", "run", path, "--workers", 1, start_new_session=True) as child:
+        deadline = time.monotonic() + 200
+        while not (run / "metrics.jsonl").exists():
+            assert time.monotonic() < deadline
+            assert child.poll() is None
+            time.sleep(0.1)
+        os.kill(child.pid, signal.SIGINT)
+        _, errors = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "susd: interrupted" in errors
+    assert _all_end(results)
+    assert checkpoint.epoch_of(checkpoint.checkpoints(run / "checkpoints")[0]) > 0
+    assert metrics_store.load(results / "facts.jsonl") == []
+
+
+def _all_end(folder: Path) -> bool:
+    """Whether no job of these results runs any more after a few seconds."""
+    deadline = time.monotonic() + 5
+    while _running(folder) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not _running(folder)
+
+
+def _running(folder: Path) -> list[int]:
+    """Processes that run a job of these results."""
+    found = subprocess.run(["pgrep", "-f", f"susd.experiments.job {folder}"], capture_output=True, text=True)
+    return [int(pid) for pid in found.stdout.split()]
+
+
+def test_address_needs_ray(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--address is 'x', but it is for --engine ray"):
+        scheduler.engine_of("local", "x", None, tmp_path, tmp_path)
