@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,7 +31,7 @@ Pair = tuple[np.ndarray, np.ndarray]  # ours and recorded
 
 
 @dataclass(frozen=True, eq=False)
-class Recording:
+class Recording(ABC):
     """What is recorded: an environment, perhaps a task, and whether observations are in the original's raw order."""
 
     env: Any
@@ -40,9 +41,9 @@ class Recording:
     state_arrays: Mapping[str, Shape] = field(default_factory=dict)  # the hidden state
     smallest_seed: float = -np.inf
 
+    @abstractmethod
     def start(self, seed: int) -> Any:
         """The state after a reset with a recorded seed."""
-        raise NotImplementedError
 
     def scale(self, actions: np.ndarray) -> np.ndarray:
         """The recorded actions as `move` takes them."""
@@ -52,9 +53,9 @@ class Recording:
         """One step."""
         return self.env.step(state, action, key)
 
+    @abstractmethod
     def state_pairs(self, ours: Arrays, data: Arrays) -> tuple[list[Pair], list[Pair]]:
         """Continuous and discrete parts of the hidden state, ours and recorded."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
