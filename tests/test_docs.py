@@ -64,6 +64,7 @@ def generator() -> Any:
     return module
 
 
+@pytest.mark.slow
 def test_readme_example(tmp_path: Path, child_environment: dict[str, str]) -> None:
     (code,) = programs("README.md")
     small = code.replace('susd.train("gunner")', f'susd.train("gunner", {TINY}, density_hidden=8)')
@@ -98,6 +99,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         return {**execute(programs("docs/python.md")[0], folder, patch), "folder": folder}
 
 
+@pytest.mark.slow
 def test_functional_environment(workshop: dict[str, Any]) -> None:
     from susd.envs.base import Environment
 
@@ -155,6 +157,7 @@ def built_in() -> dict[str, Any]:
     return {name: card for name, card in methods().items() if str(card.implementation).startswith("susd.")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [path.stem for path in sorted((ROOT / "docs/methods").glob("[!i]*.md"))])
 def test_metrics_of_methods_are_explained(page: str) -> None:
     """The shared metrics once; the others on the page of the method, together with those of its variants."""
@@ -250,6 +253,7 @@ def shell_lines() -> list[str]:
     return [line for line in dict.fromkeys(found) if line.startswith("susd ")]
 
 
+@pytest.mark.slow
 def test_commands_are_valid() -> None:
     from susd.cli.common import given
     from susd.cli.main import parser

@@ -297,6 +297,7 @@ def iterated(weight: np.ndarray, right: np.ndarray, iterations: int) -> tuple[np
     return left, right
 
 
+@pytest.mark.slow
 def test_spectral_norms_are_exact() -> None:
     """For an initial network, whose two largest singular values are close; the normalised one is 1-Lipschitz."""
     mlp = fresh(MLP.init, [18, 64, 64, 2])

@@ -61,6 +61,7 @@ def test_capacity_is_a_multiple_of_the_chunk() -> None:
         replay.add(replay.init(10, OBS, ACTIONS, SKILLS), rows_of(np.arange(3)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("capacity", "count"), [(80, 40), (40, 40), (100, 1)])
 def test_sampling_is_uniform_over_filled_rows(capacity: int, count: int) -> None:
     buffer = filled(capacity, count)

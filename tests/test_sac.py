@@ -126,6 +126,7 @@ def test_critic_loss_and_gradient(parts: int) -> None:
     assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(constant))  # targets have no gradient
 
 
+@pytest.mark.slow
 @reward_parts
 def test_actor_loss_and_gradient(parts: int) -> None:
     sac, state, batch = apart(parts)
@@ -175,6 +176,7 @@ def test_initial_critics() -> None:
 # --- one update -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @reward_parts
 def test_order_of_an_update(parts: int) -> None:
     """Critic, then actor with the updated critic and the old temperature, then temperature, then target."""
@@ -299,6 +301,7 @@ def decomposed() -> list[SacState]:
     return solved(2, Problem(0.9, 0.5, chain(*rewards)), Problem(0.9, 0.02, bandit(0.8, -0.2)))[0]
 
 
+@pytest.mark.slow
 def test_values_of_a_chain(single: list[SacState]) -> None:
     """The loop bootstraps; the same step with done = 1, the time limit, has the value of its reward."""
     for x, value in [(0, 1 + 0.8 * 2), (1, 2.0), (2, 1 / (1 - 0.8)), (3, 1.0)]:
@@ -315,6 +318,7 @@ def test_entropy_is_part_of_the_value(single: list[SacState]) -> None:
     np.testing.assert_allclose(q_of(state, 2), (1 + 0.9 * 0.5 * entropy[2]) / (1 - 0.9), rtol=0.05)
 
 
+@pytest.mark.slow
 def test_values_of_the_heads(single: list[SacState], decomposed: list[SacState]) -> None:
     """Each head has the value of its part, the last one that of the entropy; their sum is the value of a single head."""
     state = decomposed[0]
@@ -343,6 +347,7 @@ def test_policy_is_the_soft_optimum(heads: str, request: pytest.FixtureRequest) 
     assert action.std() == pytest.approx(math.sqrt(0.02 / 2), rel=0.2)
 
 
+@pytest.mark.slow
 def test_adaptive_alpha_reaches_the_target_entropy() -> None:
     targets = np.array([-0.5, -1.5], np.float32)
     _, infos = solved(1, *(Problem(0.9, 0.1, bandit(0.3), target) for target in targets), adaptive=True)

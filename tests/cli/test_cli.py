@@ -126,6 +126,7 @@ def test_disk_is_too_small(empty: Path, capsys: pytest.CaptureFixture[str], monk
     assert list(empty.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_folder_with_a_run(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
     run = trained("gunner", "--epochs", 3)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
@@ -208,6 +209,7 @@ def gunner(tmp_path_factory: pytest.TempPathFactory, child_environment: dict[str
     return command.folder, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_training_ends_with_tables_and_figures(gunner: tuple[Path, str, str]) -> None:
     folder, output, errors = gunner
     run = folder / "runs" / "gunner-susd-s0"
@@ -245,6 +247,7 @@ def test_show(gunner: tuple[Path, str, str], capsys: pytest.CaptureFixture[str])
     assert any(line.endswith(status["checksum"]) for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["coverage", "control"])
 def test_evaluations_are_deterministic(
     gunner: tuple[Path, str, str], tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
@@ -278,6 +281,7 @@ def test_evaluations_are_deterministic(
         assert np.shape(result["matrix"]) == (3, 3)
 
 
+@pytest.mark.slow
 def test_tables_of_two_seeds(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = shutil.copytree(trained("multi_particle", "--seeds", 2, "--epochs", 3), tmp_path / "run")
     call("evaluate", run, "coverage", "--steps", 400)
@@ -302,6 +306,7 @@ def test_free_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert names == ["runs/gunner-susd-s3", "runs/gunner-susd-s3-2", "runs/gunner-susd-s3-3"]
 
 
+@pytest.mark.slow
 def test_bar_in_a_terminal_of_80_columns(susd: Command) -> None:
     leader, follower = pty.openpty()
     environment = susd.environment | {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
@@ -327,6 +332,7 @@ def test_bar_in_a_terminal_of_80_columns(susd: Command) -> None:
     assert max(map(len, lines)) <= 80
 
 
+@pytest.mark.slow
 def test_quiet_child_gives_the_same_run(susd: Command, trained: Trained, tmp_path: Path) -> None:
     done = susd.train("gunner", "run", "--epochs", 3, "--quiet")
     assert (done.stdout, done.stderr) == ("run\n", "")
@@ -336,6 +342,7 @@ def test_quiet_child_gives_the_same_run(susd: Command, trained: Trained, tmp_pat
 # Recordings.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gunner", "multi_particle_raw50", "mp_fp_hard"])
 def test_verify_recordings(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     call("verify", GOLDEN / f"{name}.npz")

@@ -116,6 +116,7 @@ def score(controller: Controller, state: ControllerState, frozen: Any, tests: tu
     return learned / best
 
 
+@pytest.mark.slow
 def test_finds_the_right_skill(tests: tuple[JaxVectorTask, jax.Array]) -> None:
     controller = build()
     before = initial(controller)
@@ -133,6 +134,7 @@ def test_finds_the_right_skill(tests: tuple[JaxVectorTask, jax.Array]) -> None:
     assert len({int(frame.max()) for frame in frames}) > 1  # the dot moves
 
 
+@pytest.mark.slow
 def test_flat_policy_learns_it_too(tests: tuple[JaxVectorTask, jax.Array]) -> None:
     controller = build(FlatActions(2))
     assert controller.length == 20
@@ -167,6 +169,7 @@ def episodes(run: Run) -> list[ControllerState]:
     return run(3, 6, 1)
 
 
+@pytest.mark.slow
 def test_rows_are_high_level_transitions(episodes: list[ControllerState]) -> None:
     rows = jax.tree.map(lambda x: np.asarray(x[:4]), episodes[1].replay.data)
     assert rows.obs.shape == rows.next_obs.shape == (4, 7)
@@ -220,6 +223,7 @@ def test_determinism_in_pieces(episodes: list[ControllerState], run: Run) -> Non
     assert not np.array_equal(whole.sac.actor.trunk.weights[0], other.sac.actor.trunk.weights[0])
 
 
+@pytest.mark.slow
 def test_parallel_episodes_equal_sequential_ones(episodes: list[ControllerState]) -> None:
     """During the warm-up they are the same, in the same order; then as many gradient steps follow as without."""
     controller = build(capacity=6, warmup=3, num_envs=3)
@@ -302,6 +306,7 @@ def host() -> Controller:
     return Controller(Right("right", Points()), FlatActions(2), sac, 5, 32, capacity=60, warmup=6, num_envs=3)
 
 
+@pytest.mark.slow
 def test_learns_on_host_environments(host: Controller) -> None:
     assert isinstance(host.task, HostTask)
     vector, keys = HostVectorTask(host.task), jax.random.split(jax.random.key(5), 7)

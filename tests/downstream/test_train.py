@@ -108,6 +108,7 @@ def comparable(result: dict[str, Any]) -> dict[str, Any]:
     return {name: result[name] for name in (*scores, *sizes, "config_hash")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_files_and_output(outcome: Callable[[str], Outcome], root: Path, name: str) -> None:
     _, task, method, layout, steps, bound, count, _ = CASES[name]
@@ -147,6 +148,7 @@ def test_files_and_output(outcome: Callable[[str], Outcome], root: Path, name: s
         assert part in done.stderr
 
 
+@pytest.mark.slow
 def test_finished_and_interrupted_results(outcome: Callable[[str], Outcome], root: Path) -> None:
     """A finished result is kept; an interrupted one is redone with equal numbers, also for a single seed."""
     folder = outcome("particles").folder

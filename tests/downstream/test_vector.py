@@ -26,6 +26,7 @@ def scanned(task: Task, policy: Callable[[Any], jax.Array], start: Any, keys: ja
     return np.asarray(fast(jax.vmap(episode))(keys))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["fixed", "random"])
 def test_batches_equal_a_scan(layout: str) -> None:
     task = make_task("fp-medium", layout=layout)

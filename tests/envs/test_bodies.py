@@ -267,6 +267,7 @@ for name in ("half_cheetah", "half_cheetah", "kitchen"):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "gl", "count", "sentence"),
     [

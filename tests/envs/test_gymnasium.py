@@ -463,6 +463,7 @@ def test_names_that_cannot_be_found(
     assert refused(capsys, "train", "worse.py:make").endswith("worse.py:1)")
 
 
+@pytest.mark.slow
 def test_run_of_environment_in_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

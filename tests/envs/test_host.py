@@ -139,6 +139,7 @@ def epochs(trainer: Trainer, count: int) -> Any:
     return state
 
 
+@pytest.mark.slow
 def test_replay_holds_all_transitions(trainer: Trainer) -> None:
     assert isinstance(trainer.env, Drift)
     trainer.env.calls.clear()

@@ -104,6 +104,7 @@ def test_first_fall_is_exact(golden: dict[str, np.ndarray]) -> None:
     np.testing.assert_allclose(env.physics.qvel[:, 9:15], golden["random_qvel"][:, 1, 9:15], rtol=0, atol=1e-15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sleeping", [False, True])
 def test_scripted_episodes(golden: dict[str, np.ndarray], sleeping: bool) -> None:
     def all_of(key: str) -> list[np.ndarray]:

@@ -32,6 +32,7 @@ def matrix(policy: Policy, steps: int = 4, pairs: int = 32, skills: SkillSpace =
     return np.asarray(measure(policy, steps, pairs, skills).matrix)
 
 
+@pytest.mark.slow
 def test_loop_and_compiled_map_agree() -> None:
     def observations(drawn: jax.Array, key: jax.Array) -> jax.Array:
         return rollout(TwoPoints(), noisy, drawn, 4, key)[1].next_obs

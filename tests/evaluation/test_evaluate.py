@@ -166,6 +166,7 @@ def test_given_agents_are_used(run: Path, monkeypatch: pytest.MonkeyPatch) -> No
             assert same is agents
 
 
+@pytest.mark.slow
 def test_training_loads_and_builds_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,6 +191,7 @@ def test_no_learning_curves_is_no_error(run: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == "no learning curves: no epoch has learned or measured anything yet\n"
 
 
+@pytest.mark.slow
 def test_default_evaluations(run: Path) -> None:
     reports = evaluate_default(run)
     assert [report["evaluation"] for report in reports] == ["coverage", "control"]

@@ -121,6 +121,7 @@ def kitchen(trained: Callable[..., Path], tmp_path_factory: pytest.TempPathFacto
     return run
 
 
+@pytest.mark.slow
 def test_kitchen_resumes_bit_for_bit(kitchen: Path, tmp_path: Path) -> None:
     call_train("kitchen", tmp_path / "run", "--epochs", 2)
     call_resume(tmp_path / "run", "--epochs", 4)
@@ -130,6 +131,7 @@ def test_kitchen_resumes_bit_for_bit(kitchen: Path, tmp_path: Path) -> None:
     assert load(kitchen).act(np.zeros(142), np.zeros(14)).shape == (4,)
 
 
+@pytest.mark.slow
 def test_every_evaluation_of_the_kitchen(kitchen: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     from susd.evaluation import evaluate
 
@@ -146,6 +148,7 @@ def test_every_evaluation_of_the_kitchen(kitchen: Path, monkeypatch: pytest.Monk
     assert written == {"learning_curves.png", "trajectories.png", "skills.mp4"} - ({"skills.mp4"} if no_opengl else set())
 
 
+@pytest.mark.slow
 def test_kitchen_task_over_skills(
     kitchen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

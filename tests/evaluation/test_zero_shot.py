@@ -230,6 +230,7 @@ def test_summary_and_interval() -> None:
     assert summary["mean"] == 3.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("env", "more"), [("ant", {"as_released"}), ("half_cheetah", set())])
 def test_evaluation_of_a_run(
     env: str, more: set[str], trained: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]

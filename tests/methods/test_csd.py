@@ -152,6 +152,7 @@ def sometimes(key: jax.Array) -> Transition:
     return Transition(obs, skill, obs + STEP * skill * jnp.concatenate([~rare, rare], axis=1), skill, jnp.zeros(256))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["csd", "metra"])
 def test_rare_moves_are_long_in_phi(method: str) -> None:
     """A normal fitted to s' - s has mu = 0, sigma_1^2 = (1 - p) STEP^2 and sigma_2^2 = p STEP^2.
@@ -182,6 +183,7 @@ def test_rare_moves_are_long_in_phi(method: str) -> None:
     assert residual[0] < 0.02 * ((phi - phi.mean()) ** 2).sum()
 
 
+@pytest.mark.slow
 def test_skills_use_a_coordinate_of_small_scale() -> None:
     """The second coordinate has a unit ten times larger, so its steps and the distance to its walls are small values.
 

@@ -191,6 +191,7 @@ def live_and_dead(prior: str, dim: int) -> dict[str, np.ndarray]:
     return {name: plain(values)[:, -100:].mean(axis=1) for name, values in infos.items()}
 
 
+@pytest.mark.slow
 def test_discrete_skills_become_distinguishable() -> None:
     """Four skills: all recognised with a reward of log 4; where actions have no effect, guessed with a reward of 0."""
     infos = live_and_dead("one_hot", 4)
@@ -202,6 +203,7 @@ def test_discrete_skills_become_distinguishable() -> None:
     assert nothing == pytest.approx(0.0, abs=0.02)
 
 
+@pytest.mark.slow
 def test_gaussian_skills_become_distinguishable() -> None:
     """Without effect of actions q is the prior N(0, 1): error sqrt(2 / pi), reward minus the entropy of the prior."""
     infos = live_and_dead("gaussian", 1)

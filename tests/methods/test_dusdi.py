@@ -121,6 +121,7 @@ def test_loss_and_gradient(method: Dusdi) -> None:
         assert float(info["opponent_accuracy"]) == pytest.approx(np.mean(right(params.others, REST[method])))
 
 
+@pytest.mark.slow
 @variants
 def test_reward_of_each_factor(method: Dusdi) -> None:
     """With the updated discriminators at the next state; the reward of each factor goes to its own critic head."""
@@ -295,6 +296,7 @@ def skilled() -> dict[str, Skilled]:
     return {name: Skilled(*(plain(x)[n] for x in results)) for n, name in enumerate(CASES)}
 
 
+@pytest.mark.slow
 def test_independent_factors(skilled: dict[str, Skilled]) -> None:
     """Each skill is recognised in its own factor and can only be guessed from the other."""
     own = np.eye(2, dtype=bool)

@@ -152,6 +152,7 @@ def test_phi_stays_lipschitz_during_training() -> None:
         assert (np.linalg.norm(bare[0] - bare[1], axis=1) / distance).max() > 2.0
 
 
+@pytest.mark.slow
 def test_phi_is_the_position_on_a_line() -> None:
     """The optimal 1-Lipschitz phi on a line is phi(s) = +-s, and z = +-1 go to opposite ends."""
     result = train(LINE, "lsd", 100, skill_dim=1)

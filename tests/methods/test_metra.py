@@ -140,6 +140,7 @@ def test_susd_with_one_factor_and_no_weight_is_metra() -> None:
     np.testing.assert_allclose(reward.parts, fast(METHOD.reward)(params, None, batch).parts, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_phi_counts_steps_on_a_line() -> None:
     """A step may move phi by 1 and is 0.1 long: phi(s) = +-10 s, and z = +-1 go to opposite walls."""
     result = train(LINE, "metra", 100, skill_dim=1)

@@ -410,6 +410,7 @@ def assert_all_learned(before: LearnerState, after: LearnerState) -> None:
             assert (new != old).any() or not old.any()
 
 
+@pytest.mark.slow
 @every_name
 def test_runs_repeat_and_resume(name: str, compiled: Compiled, tmp_path: Path) -> None:
     trainer = compiled("gunner", name, 1)
@@ -479,6 +480,7 @@ def random_start(learner: Learner) -> LearnerState:
     )
 
 
+@pytest.mark.slow
 @every_name
 def test_learning_with_ten_factors(name: str) -> None:
     """One update for the observations of Multi-Particle, from random networks on random transitions."""

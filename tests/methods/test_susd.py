@@ -141,6 +141,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", VARIANTS.values(), ids=VARIANTS)
 def test_losses_weights_and_gradients(method: Susd) -> None:
     params, batch = params_of(method), batch_of(method)
@@ -291,6 +292,7 @@ def test_initial_lambda() -> None:
 # --- one update of the learner ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("weight", "parts", "normalise"), [("mean", 1, False), ("mean", 3, True), ("none", 3, False)])
 def test_reward_uses_updated_phi_and_old_density(weight: str, parts: int, normalise: bool) -> None:
     """SAC receives the sum, or with one head per factor the parts; the scale is that of the sum."""
@@ -322,6 +324,7 @@ def test_reward_uses_updated_phi_and_old_density(weight: str, parts: int, normal
     np.testing.assert_array_equal(new.sac.done, batch.done)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("constraint", ["joint", "per_factor"])
 def test_direction_of_lambda(constraint: str) -> None:
     """Adam's first step is the learning rate times the sign of the gradient. Per factor, each has its own lambda."""
@@ -346,6 +349,7 @@ LINE = Factorization.from_mapping({"left": [0], "right": [1]}, 2)
 STEP = 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("constraint", "prior", "slope"), [("per_factor", "factor_sphere", 10.0), ("joint", "sphere", 10 * math.sqrt(2))]
 )
@@ -386,6 +390,7 @@ def test_phi_becomes_linear(constraint: str, prior: str, slope: float) -> None:
 EASY_AND_HARD = Box((0.2, 0.2 / 30), (2.0, 2.0 / 30))  # all walls are ten steps away, on very different scales
 
 
+@pytest.mark.slow
 def test_skills_move_both_factors_unlike_metra() -> None:
     """Steps of the hard factor are 30 times smaller. Each phi_i has its own constraint and adapts to the scale of its
     factor; METRA, with a skill of the same length, uses its constraint for the easy one."""
@@ -403,6 +408,7 @@ def test_skills_move_both_factors_unlike_metra() -> None:
     assert hard < 0.5
 
 
+@pytest.mark.slow
 def test_discrete_skills_of_both_factors() -> None:
     """Three skills per factor: some go to one wall, some to the other, for every skill of the other factor."""
     result = train(EASY_AND_HARD, "susd-discrete", 150, skill_dim=3)

@@ -171,6 +171,7 @@ def text_of(page: str) -> str:
     return re.sub(r"<[^>]+>", "", re.sub(r"<style>.*?</style>|<img[^>]+>", "", page, flags=re.DOTALL))
 
 
+@pytest.mark.slow
 def test_page_is_one_file(built: Path) -> None:
     page = (built / "report.html").read_text()
     checker = parsed(page)

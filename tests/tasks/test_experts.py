@@ -99,6 +99,7 @@ def reachable(layout: int, agent: int, food: bool) -> float:
     return score / 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("level", "specified"), list(zip(LEVELS, (18, 46, 70, 89), strict=True)))
 def test_food_poison_expert_reaches_the_physical_limit(level: str, specified: float) -> None:
     """Its mean over indicators is within 1 % of the limit of every layout; the specification averages a few draws."""

@@ -92,7 +92,7 @@ def test_task_in_a_file(tmp_path: Path) -> None:
     assert isinstance(task, GunnerTask)
     assert (task.name, task.horizon, task.bound) == ("gunner-shoot", 500, 200)
     assert task_entry(f"{file}:ELSEWHERE").env == f"{tmp_path}/envs.py:Points"  # relative to the file of the task
-    with pytest.raises(UserError, match=r"WRONG is a ABCMeta; it must be a susd\.tasks\.registry\.TaskEntry"):
+    with pytest.raises(UserError, match=r"WRONG is a ABCMeta; it must be a susd\.extend\.TaskEntry"):
         task_entry(f"{file}:WRONG")
 
 

@@ -20,6 +20,7 @@ KEY = jax.random.key(0)
 NEAR = float(np.float32(0.6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gunner-lim", "multi_particle-seq-medium", "multi_particle-fp-hard"])
 def test_episodes_end_at_the_horizon(name: str) -> None:
     task = make_task(name)

@@ -72,6 +72,7 @@ def traced_flops(config: Config) -> int:
     return bench.matmul_flops(learner.update, state, batch, jax.random.key(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", [{}, {"layers": 2}, {"hidden": 24}, {"phi_hidden": 40}, {"density_hidden": 20}, {"batch_size": 7}]
 )
@@ -96,6 +97,7 @@ def test_unused_products_do_not_count() -> None:
     assert bench.matmul_flops(function, jnp.ones((4, 4))) == 2 * 4**3
 
 
+@pytest.mark.slow
 def test_bench_update(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "MATMUL", 512)
     config = tiny(precision="bfloat16")
@@ -112,6 +114,7 @@ def test_bench_update(monkeypatch: pytest.MonkeyPatch) -> None:
     check_facts(result, config)
 
 
+@pytest.mark.slow
 def test_bench_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """With two of the methods; `susd` is the one that the others are compared with."""
     monkeypatch.setattr(bench, "methods", lambda: {name: methods()[name] for name in ("susd", "lsd")})
@@ -153,6 +156,7 @@ def test_bench_env_outside_jax(given: int | None, num_envs: int) -> None:
     assert bench.run("env", configure("half_cheetah", episodes=4), 0.05, given)["num_envs"] == num_envs
 
 
+@pytest.mark.slow
 def test_bench_epoch() -> None:
     config, seeds = tiny(seeds=2), 2
     result = bench.run("epoch", config, 0.1, 1)
@@ -208,6 +212,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     jax.config.update("jax_compilation_cache_dir", before)
 
 
+@pytest.mark.slow
 def test_doctor(cache: Path) -> None:
     config = tiny(seeds=2)
     result = doctor.examine(config)

@@ -11,6 +11,7 @@ from susd.tools.golden import RECORDINGS, agrees, recording_name, verify
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RECORDINGS))
 def test_golden_recordings(name: str) -> None:
     result = verify(GOLDEN / f"{name}.npz")

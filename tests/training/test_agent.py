@@ -40,6 +40,7 @@ print(agent.act(obs, skill).shape, agent.encode(obs).shape, skill.shape, run)
 """
 
 
+@pytest.mark.slow
 def test_five_lines_of_python(susd: Command, trained: Trained, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FIVE_LINES], cwd=tmp_path, env=susd.environment, capture_output=True, text=True, check=False
@@ -49,6 +50,7 @@ def test_five_lines_of_python(susd: Command, trained: Trained, tmp_path: Path) -
     assert checksum(tmp_path / "five") == checksum(trained("gunner", "--epochs", 3))  # the same run as from the shell
 
 
+@pytest.mark.slow
 def test_attributes(agent: Agent) -> None:
     assert (agent.seed, agent.epoch) == (0, 30)
     assert agent.factorization.names == ("agent", "ammo", "target")
@@ -126,6 +128,7 @@ def test_missing_run(tmp_path: Path) -> None:
         package.load(tmp_path / "nothing")
 
 
+@pytest.mark.slow
 def test_damaged_checkpoint_is_skipped(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = trained("gunner", "--epochs", 8, "--eval-every", 3, "--checkpoint-every", 2, "--keep-checkpoints", 4)
     run = shutil.copytree(whole, tmp_path / "run")
@@ -166,6 +169,7 @@ def test_other_config_is_refused(trained: Trained, tmp_path: Path) -> None:
         package.load(run)
 
 
+@pytest.mark.slow
 def test_untrained_actor_is_that_of_the_first_checkpoint(tmp_path: Path) -> None:
     call_train("gunner", tmp_path / "run", "--epochs", 3, "--checkpoint-every", 1, "--keep-checkpoints", 9)
     agent = package.load(tmp_path / "run")

@@ -44,6 +44,7 @@ def whole(trained: Callable[..., Path]) -> Path:
     return trained("gunner", *ARGUMENTS)
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(susd: Command, whole: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     dice = random.Random(0)
@@ -109,6 +110,7 @@ main(sys.argv[3:])
 """
 
 
+@pytest.mark.slow
 def test_killed_at_the_worst_moments(susd: Command, whole: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     name = f".step-{2 * EVERY:08d}.ckpt.*.tmp"

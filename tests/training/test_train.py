@@ -49,6 +49,7 @@ def by(method: str) -> tuple[str, ...]:
     return ("--method", method) if method else ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "seeds", "method", "every", "number"),
     [
@@ -112,6 +113,7 @@ def test_second_ctrl_c_ends_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_compiling(susd: Command, trained: Trained, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with susd.start("train", "gunner", "--run", run, *TINY, *SHORT) as child:
@@ -129,6 +131,7 @@ def test_ctrl_c_while_compiling(susd: Command, trained: Trained, tmp_path: Path)
     assert metrics(run) == metrics(trained("gunner", *SHORT))
 
 
+@pytest.mark.slow
 def test_second_process_is_refused(susd: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     arguments = ("--epochs", 10**6, "--eval-every", 10**6, "--checkpoint-every", 10**6)
@@ -253,6 +256,7 @@ def test_checkpoint_of_another_config(trained: Trained, tmp_path: Path, capsys: 
 # Errors while training.
 
 
+@pytest.mark.slow
 def test_non_finite_values_stop_the_run(susd: Command, tmp_path: Path) -> None:
     run = tmp_path / "run"
     result = susd.train("gunner", run, "--learning-rate", "1e30", "--epochs", 9, "--checkpoint-every", 1, code=3)
@@ -284,6 +288,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 def test_full_disk_while_training(susd: Command, trained: Trained, tmp_path: Path) -> None:
     run = shutil.copytree(trained("gunner", *SHORT), tmp_path / "run")
     arguments = [sys.executable, "-c", FULL, "train", "--run", str(run), "--resume", "--epochs", "20"]

@@ -73,11 +73,13 @@ def pair() -> list[TrainState]:
     return run(Trainer.build(tiny(seed=2, seeds=2)), 3)
 
 
+@pytest.mark.slow
 def test_same_seed_same_bits(states: list[TrainState]) -> None:
     again = run(Trainer.build(tiny()), 3)
     assert [digest(state) for state in again] == [digest(state) for state in states[:4]]
 
 
+@pytest.mark.slow
 def test_other_seed_other_bits(pair: list[TrainState]) -> None:
     """Nothing that is sampled or learned is shared between seeds 2 and 3."""
     first, second = (jax.tree.map(lambda x, i=i: x[i], pair[-1]) for i in range(2))

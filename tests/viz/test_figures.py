@@ -55,6 +55,7 @@ def trajectories(planes: int) -> tuple[np.ndarray, np.ndarray]:
     return obs, np.repeat(skills[:, None], planes, axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planes", [1, 10])
 def test_trajectories(tmp_path: Path, planes: int) -> None:
     obs, skills = trajectories(planes)
@@ -76,6 +77,7 @@ def test_trajectories_are_coloured_by_their_part(tmp_path: Path) -> None:
     assert differ(first, pixels_of(figures.trajectories(tmp_path / "c.png", spec_of(2), obs, RNG.normal(size=(6, 1, 3)))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planes", [1, 5])
 def test_coverage_map(tmp_path: Path, planes: int) -> None:
     few = np.zeros((planes, 50, 50), int)
@@ -98,6 +100,7 @@ def test_coverage_map_axes(tmp_path: Path) -> None:
     assert middle[1] < 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "columns"), [(3, 3), (10, 10), (1, 3), (1, 10)])
 def test_control_matrix(tmp_path: Path, rows: int, columns: int) -> None:
     matrix = RNG.uniform(0.0, 1.0, (rows, columns))
