@@ -58,6 +58,7 @@ def joined() -> tuple[Learner, Any, Any]:
     return learner, random_like(learner.method.init, scale=0.3), random_transitions(learner.method.skills, 18)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalise", [False, True])
 def test_scale_of_the_reward_parts(joined: tuple[Learner, Any, Any], normalise: bool) -> None:
     """w_i r_i with the old weights and the updated phi, divided by the running root mean square of the sum."""

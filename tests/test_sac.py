@@ -101,6 +101,7 @@ def target_values(state: SacState, batch: SacBatch, key: jax.Array) -> np.ndarra
     return np.stack([*heads, discount * (twins[-1].min(axis=0) - 0.3 * log_prob)])
 
 
+@pytest.mark.slow
 @reward_parts
 def test_critic_loss_and_gradient(parts: int) -> None:
     sac, state, batch = apart(parts)

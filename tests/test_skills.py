@@ -121,6 +121,7 @@ def lengths(space: SkillSpace, skills: jax.Array) -> np.ndarray:
     return np.linalg.norm(np.asarray(skills if space.prior == "sphere" else space.split(skills)), axis=-1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prior", [prior for prior in PRIORS if prior != "one_hot"])
 @pytest.mark.parametrize(("parts", "dim"), [(3, 2), (1, 6), (6, 1)])
 def test_samples_of_continuous_priors(prior: str, parts: int, dim: int) -> None:

@@ -257,6 +257,7 @@ def test_evaluation_uses_mean_actions() -> None:
     assert 1 < len(np.unique(sides, axis=0)) == len(np.unique(rewards.round(5), axis=0))
 
 
+@pytest.mark.slow
 def test_evaluation_equals_the_fused_episode() -> None:
     """The batched interface runs the same test episodes as the scan that training uses."""
     controller, keys = build(), jax.random.split(KEY, 3)

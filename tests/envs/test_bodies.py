@@ -174,6 +174,7 @@ def test_scaling_matches_new_measurement(kind: type[Body], script: Any) -> None:
     np.testing.assert_allclose(np.array(stored.std)[list(kind.axes)], released, rtol=0.05)
 
 
+@pytest.mark.slow
 @either
 def test_camera_follows_the_body(kind: type[Body]) -> None:
     env = kind(num_envs=2)

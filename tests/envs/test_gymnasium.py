@@ -322,6 +322,7 @@ def test_dead_worker_is_reported(ships: Any) -> None:
         env.step(np.zeros((NUM_ENVS, 2)))
 
 
+@pytest.mark.slow
 def test_child_of_dead_worker_does_not_block(ships: Any) -> None:
     began = time.monotonic()
     with pytest.raises(EnvError, match="exited with code 7"):

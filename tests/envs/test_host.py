@@ -179,6 +179,7 @@ def test_runs_are_deterministic(trainer: Trainer) -> None:
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
+@pytest.mark.slow
 def test_resumed_equals_uninterrupted(trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("susd.training.train.use_compilation_cache", lambda: None)
     run = train(small(epochs=2), run=tmp_path / "run", quiet=True, environment=Drift())

@@ -56,6 +56,7 @@ def test_unique_positions_round_to_hundredths() -> None:
     assert coverage.unique_positions(spec_of(), obs.reshape(1, 7, 3)).tolist() == [4]
 
 
+@pytest.mark.slow
 def test_planes_are_counted_separately() -> None:
     right = jnp.array([[1.0, 0.0, 0.0, 0.0]])
     moves = jax.jit(lambda: rollout(TwoPoints(), lambda obs, z, key: z, right, 32, KEY)[1])()

@@ -17,6 +17,7 @@ def data(num_envs: int = 40, steps: int = 50) -> np.ndarray:
     return np.random.default_rng(0).normal(size=(num_envs, steps, 5)) * np.array([1.0, 2.0, 1.0, 2.0, 2.0])
 
 
+@pytest.mark.slow
 def test_only_factors_in_the_code_are_decoded() -> None:
     obs = data()
     code = obs[..., [0, 2]] @ np.array([[3.0, 1.0], [-1.0, 2.0]]) + 7.0  # a linear code of the first factor alone
@@ -45,6 +46,7 @@ def test_split_by_trajectory() -> None:
     assert train.std() == pytest.approx(1.0, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_widths_are_trained_independently() -> None:
     obs = data(10, 20).astype(np.float32)
     train = decoding.Split(jnp.asarray(obs.reshape(-1, 5)[:, :2]), jnp.asarray(obs.reshape(-1, 5)))

@@ -84,6 +84,7 @@ def test_coverage_in_raw_units_and_on_lines() -> None:
     assert coverage.all_cells(Points.spec).tolist() == [2500, 50]
 
 
+@pytest.mark.slow
 def test_control() -> None:
     def observations(skills: Any, key: jax.Array) -> np.ndarray:
         return np.asarray(rollout_skills(Points(), follow, skills, 10, key).next_obs)

@@ -62,6 +62,7 @@ def log_q(method: Diayn, params: Params, obs: np.ndarray, skill: np.ndarray) -> 
     return stats.norm.logpdf(plain(skill), mean, np.maximum(np.exp(log_std), 0.6)).sum(axis=1)
 
 
+@pytest.mark.slow
 @kinds
 def test_loss_gradient_and_reward(method: Diayn) -> None:
     """The reward uses the updated discriminator at the next state."""

@@ -88,6 +88,7 @@ def parts_of(method: Dusdi, params: Params, obs: np.ndarray, skill: np.ndarray, 
     return parts - beta * (log_q(params.others, REST[method], obs, skill) + math.log(4))
 
 
+@pytest.mark.slow
 @variants
 def test_loss_and_gradient(method: Dusdi) -> None:
     """Cross-entropies at the next state; without a penalty there are no opponents."""

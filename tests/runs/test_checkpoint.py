@@ -421,6 +421,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.0, 0.013, 0.031])
 def test_killed_process_leaves_good_checkpoints(tmp_path: Path, delay: float) -> None:
     child = subprocess.Popen([sys.executable, "-c", SAVE_FOREVER, str(tmp_path)], stdout=subprocess.PIPE, text=True)

@@ -43,6 +43,7 @@ def test_episodes_end_at_the_horizon(name: str) -> None:
     assert task.name == name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "goal"), [(1, 0), (249, 0), (250, 1), (499, 1), (500, 2), (749, 2), (750, 3), (1000, 3)])
 def test_gunner_goals_follow_the_clock(steps: int, goal: int) -> None:
     unlim, lim = make_task("unlim"), make_task("lim")

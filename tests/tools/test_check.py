@@ -186,6 +186,7 @@ def test_contract_violations(name: str, options: dict[str, Any], failed: str, se
     assert f"FAIL  {failed}: " in format_check(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

@@ -209,6 +209,7 @@ def overwrite(path: Path) -> None:
     path.write_text("not a checkpoint")
 
 
+@pytest.mark.slow
 def test_damaged_checkpoints_are_skipped(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = trained("gunner", *SHORT)
     run = shutil.copytree(whole, tmp_path / "run")

@@ -197,6 +197,7 @@ def test_episodes_in_the_replay(alone: Trainer, states: list[TrainState]) -> Non
         np.testing.assert_allclose(observe(state), first.next_obs[t], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_actions_come_from_the_actor(alone: Trainer, states: list[TrainState]) -> None:
     """Undo the squashing: the noise of the actor of the epoch is standard normal."""
     trainer = Trainer.build(tiny(episodes=200, buffer_size=1000, warmup=1000))

@@ -122,6 +122,7 @@ def test_control_matrix_ratio_and_zeros(tmp_path: Path) -> None:
         figures.control_matrix(tmp_path / "c.png", ["a"], ["a", "b"], eye, None)
 
 
+@pytest.mark.slow
 def test_learning_curves(tmp_path: Path) -> None:
     rows: list[dict] = [{"epoch": e, "seed": s, "reward": e * (s + 1.0)} for e in range(500) for s in range(3)]
     rows[5] |= {"alpha": float("nan"), "factor/a/reward": 1.0}
