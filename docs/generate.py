@@ -23,9 +23,11 @@ from unittest import mock
 from susd.cli.common import flag_of
 from susd.cli.main import main as susd
 from susd.config import GROUPS, Config, resolve
+from susd.downstream.config import FROM_RUN, DownstreamConfig, preset_options
 from susd.envs.registry import environments
 from susd.methods.registry import Card, methods
 from susd.report import tables
+from susd.tasks.registry import task_entry
 
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -151,7 +153,7 @@ def commands(folder: str) -> str:
     jobs = [json.loads(line) for line in (ROOT / "results" / folder / "facts.jsonl").read_text().splitlines()]
     recorded = json.loads((ROOT / "results" / folder / "configs.json").read_text())
     lines = [_command(folder, job, recorded[job["config_hash"]]) for job in jobs]
-    lines = [line for line in lines if line] + [f"susd report runs/{folder} --out results/{folder}"]
+    lines = [line for line in dict.fromkeys(lines) if line] + [f"susd report runs/{folder} --out results/{folder}"]
     return "\n".join(["```sh", *lines, "```"])
 
 
@@ -161,7 +163,7 @@ def _command(folder: str, job: dict[str, Any], recorded: dict[str, Any]) -> str:
     if phase == "train":
         words = ["train", env, *_options(recorded["meta"]["command"], recorded["config"]["epoch"]), "--run", run]
     elif phase == "downstream":
-        words = ["downstream", run, "--task", recorded["config"]["task"]]
+        words = ["downstream", *_task_words(f"runs/{folder}/{job['run'].partition('/')[2]}", recorded["config"])]
     elif phase == "coverage" and env in HOST:
         words = ["evaluate", run, phase, "--steps", "20000"]
     elif phase in ("coverage", "control"):
@@ -169,6 +171,19 @@ def _command(folder: str, job: dict[str, Any], recorded: dict[str, Any]) -> str:
     else:
         words = ["evaluate", run, phase]
     return shlex.join(["susd", *words])
+
+
+def _task_words(run: str, config: dict[str, Any]) -> Iterator[str]:
+    """The words of a recorded task: its run, unless it is flat, and the options that are not those of its preset."""
+    if config.get("interface") != "flat":
+        yield run
+    yield from ("--task", config["task"])
+    entry = task_entry(config["task"], config.get("env", ""))
+    usual = {field.name: field.default for field in dataclasses.fields(DownstreamConfig)}
+    usual |= preset_options(config["preset"], entry) | {"preset": "quick", "layout": entry.layouts.default}
+    for name in (name for name in usual if name in config and name not in (*FROM_RUN, "task", "skill_seed")):
+        if config[name] != usual[name]:
+            yield from (f"--{name.replace('_', '-')}", str(config[name]))
 
 
 HOST = ("kitchen", "ant", "half_cheetah")  # where `susd train` runs a short version of coverage

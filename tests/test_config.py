@@ -82,7 +82,7 @@ def test_integers() -> None:
 def test_choices(spec: Any) -> None:
     for choice in spec.metadata["choices"]:
         method = {"distance": "csd", "features": "dusdi"}.get(spec.name, "susd")
-        options = {"method": method, "preset": "paper", spec.name: choice}
+        options = {"method": method, "preset": "paper", "normalise_reward": True, spec.name: choice}
         assert getattr(configure("gunner", **options), spec.name) == choice
     message = refusal(**{spec.name: "other"})
     assert message == f"{flag(spec.name)} is 'other'; choose one of {', '.join(spec.metadata['choices'])}"
@@ -129,6 +129,10 @@ def test_paper_preset_follows_the_specification(env: str) -> None:
         "constraint": "joint",
         "weight": "raw",
         "share_agent": "all" if env == "kitchen" else "",
+        "phi_input": "factor",
+        "weight_cap": 0.0,
+        "std_bound": "clip",
+        "reward_scope": "total",
         "lambda_init": 3000.0,
         "slack": 1e-6,
         "min_std": 1e-6,
@@ -245,7 +249,10 @@ def test_layer_of_a_value() -> None:
     assert layer("hidden", preset="paper") == (1024, "default")
     assert layer("discount") == (0.5, "environment")
     assert layer("discount", method="metra") == (0.85, "method")  # the method's value in this environment
-    assert layer("discount", "kitchen", method="metra") == (0.95, "environment")
+    assert layer("discount", "kitchen", method="metra") == (0.97, "environment")
+    assert layer("phi_input", "kitchen", method="metra") == ("own", "environment")
+    assert layer("reward_scope", "kitchen") == ("factor", "environment")
+    assert layer("reward_scope", "kitchen", method="metra") == ("total", "default")  # not used
     assert layer("discount", method="metra", discount=0.5) == (0.5, "you")
     assert layer("lambda_init", method="metra", preset="paper") == (30.0, "method")
     assert layer("lambda_init", method="metra") == (30.0, "preset")
@@ -291,7 +298,8 @@ def test_sac_of_a_config() -> None:
 @pytest.mark.parametrize("weight", ["mean", "none"])
 def test_options_reach_the_learner(weight: str) -> None:
     """All values differ, so that two swapped options are detected."""
-    density: dict[str, Any] = {"min_std": 0.017, "density_hidden": 29, "weight_scope": "state"}
+    density: dict[str, Any] = {"min_std": 0.017, "density_hidden": 29, "weight_scope": "state", "std_bound": "soft"}
+    density |= {"weight_cap": 7.5}
     config = configure(
         "gunner",
         skill_dim=3,
@@ -328,7 +336,7 @@ def test_options_reach_the_learner(weight: str) -> None:
     assert (method.skills.prior, method.skills.parts, method.skills.dim) == ("gaussian", 3, 3)
     assert method.share_agent == spec.factorization.names[1:]
     same = ("constraint", "weight", "weight_scope", "phi_hidden", "density_hidden", "layers", "min_std", "precision")
-    same += ("lambda_init", "slack", "learning_rate", "dual_learning_rate")
+    same += ("lambda_init", "slack", "learning_rate", "dual_learning_rate", "std_bound", "weight_cap")
     assert {name: getattr(method, name) for name in same} == {name: getattr(config, name) for name in same}
     same = ("hidden", "layers", "precision", "head_scale", "learning_rate", "discount", "tau", "alpha_init")
     same += ("adaptive_alpha", "target_entropy")

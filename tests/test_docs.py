@@ -256,6 +256,7 @@ def shell_lines() -> list[str]:
 @pytest.mark.slow
 def test_commands_are_valid() -> None:
     from susd.cli.common import given
+    from susd.cli.evaluate import _parser as evaluate_parser
     from susd.cli.main import parser
     from susd.cli.train import run as train
     from susd.config import configure
@@ -267,7 +268,8 @@ def test_commands_are_valid() -> None:
     for line in shell_lines():
         options, rest = parser().parse_known_args(line.split()[1:])  # a mistake raises SystemExit
         if rest:  # the options of an evaluation
-            evaluation(options.name).check_options({rest[0].removeprefix("--"): int(rest[1])})
+            declared = evaluation(options.name)
+            declared.check_options(vars(evaluate_parser(declared).parse_args(rest)))
         if options.command is train and not options.resume and not re.search(r"\.py:|workshop|penalty", line):
             config = configure(options.env, **given(options))  # those of files and packages run in test_extend.py
             Learner.from_config(config, build_env(config).spec)

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from conftest import call
+from susd.envs.base import HostEnvironment, HostStep
+from susd.tasks.base import HostTask
 
 GUIDES = Path(__file__).parent.parent / "docs" / "extend"
 FILES = {
@@ -41,6 +44,12 @@ layouts = ["random"]
 [methods.susd]
 density_hidden = 8
 tasks = []
+"""
+MORE = """
+from my_fast_task import Light
+
+def light(env):
+    return Light("light", env)
 """
 # All commands in one process of a user whose package is installed.
 SESSION = f"""
@@ -80,7 +89,10 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_guides_have_one_file_each() -> None:
-    assert set(FILES) == {"my_env.py", "my_fast_env.py", "my_method.py", "my_task.py", "my_evaluation.py"}
+    assert set(FILES) == {
+        *("my_env.py", "my_fast_env.py", "my_method.py", "my_evaluation.py"),
+        *("my_task.py", "my_fast_task.py", "my_host_task.py"),
+    }
     assert 60 <= len(FILES["my_method.py"].splitlines()) <= 90
     groups = [group for group, _ in ENTRY_POINTS]
     assert groups == [f"susd.{kind}" for kind in ("environments", "methods", "tasks", "evaluations")]
@@ -102,13 +114,44 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     call("train", "my_fast_env.py:FastWorkshop", "--method", "my_method.py:CARD", *run, *SHORT)
     call("evaluate", "runs/w", "my_evaluation.py:EVALUATION", "--skills", 4)
     assert "Motion: distance" in capsys.readouterr().out
-    call("downstream", "runs/w", "--task", "my_task.py:TASK", "--quiet", *TASK_OPTIONS)
+    call("downstream", "runs/w", "--task", "my_fast_task.py:Light", "--quiet", *TASK_OPTIONS)
     result = json.loads(Path(capsys.readouterr().out.strip(), "result.json").read_text())
-    assert result["bound"]["undiscounted"] == 20
+    assert result["bound"]["undiscounted"] == pytest.approx(20)
     assert result["do_nothing"]["undiscounted"] == pytest.approx(5)  # the lamp stays half bright
     assert 9 < result["expert"]["undiscounted"] < 10  # and becomes bright
     call("report", "runs/w")
     assert "motion" in Path(capsys.readouterr().out.strip()).read_text()
+
+
+def test_tasks_satisfy_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every task of the guides, as a class, as a factory and as an entry; and the rewards of the host tasks."""
+    from susd.envs import make
+    from susd.tasks import make_task
+    from susd.tasks.own import check_task
+
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "more.py").write_text(MORE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    fast, slow = make("my_fast_env.py:FastWorkshop"), make("my_env.py:make", num_envs=2, parallel="none")
+    for task in ("my_fast_task.py:Bright", "my_fast_task.py:Light", "my_fast_task.py:TASK", "more.py:light"):
+        check_task(make_task(task, fast))
+    tidy, hold = (make_task(f"{task}", slow) for task in ("my_task.py:Tidy", "my_host_task.py:Hold"))
+    for task in (tidy, hold):
+        check_task(task)
+    assert isinstance(slow, HostEnvironment)
+    assert isinstance(tidy, HostTask)
+    assert isinstance(hold, HostTask)
+    first = slow.reset(0)
+    hold.begin()
+    for number in range(1, 8):
+        seen = np.array(first)
+        seen[:, 0], seen[:, 6] = (0.5, -0.5), (0.9, 0.7)
+        step = HostStep(seen, seen, np.array([False, number == 4]), np.zeros(2, bool))
+        assert tidy.reward(step).tolist() == [2.0, 0.0]
+        assert hold.reward(step).tolist() == [float(number >= 5), 0.0]  # the second was reset in the fourth step
+    assert hold.extra().tolist() == [[1.0], [0.6]]
 
 
 @pytest.mark.slow

@@ -28,6 +28,8 @@ ALLOWED: dict[str, set[str]] = {
     "viz": {"runs", "envs", "methods", "collect"},
 }
 ALLOWED["evaluation"] = {"collect", "config", "envs", "learner", "methods", "runs", "tasks", "training", "viz"} | LEARNING
+# The ceiling of skills in a task, inside functions: what is loaded with an evaluation stays before downstream.
+ALLOWED["evaluation"] |= {"downstream.interface", "downstream.vector", "downstream.controller"}
 ALLOWED["training"] = {"collect", "config", "envs", "learner", "methods", "runs", "evaluation.online"} | LEARNING
 ALLOWED["downstream"] = ALLOWED["evaluation"] | {"evaluation"}
 ALLOWED["tools"] = ALLOWED["downstream"] | {"downstream"}
@@ -105,6 +107,13 @@ def test_no_cycles_at_load_time() -> None:
 
     for name in sorted(graph):
         visit(name, ())
+
+
+def test_evaluations_load_without_downstream_tasks() -> None:
+    known = modules()
+    for name, path in known.items():
+        if name.startswith("evaluation."):
+            assert not [target for target in imports(path, known, lazy=False) if target.startswith("downstream")], name
 
 
 def test_methods_know_no_environments() -> None:

@@ -12,6 +12,7 @@ import pytest
 from reference import Recorder, fast, plain, random_like, random_transitions, unlearned
 from susd.config import configure
 from susd.envs import make
+from susd.errors import UserError
 from susd.learner import Learner
 from susd.methods.base import RunningMean
 from susd.methods.susd import Susd
@@ -92,6 +93,44 @@ def test_scale_of_the_reward_parts(joined: tuple[Learner, Any, Any], normalise: 
     for field in ("x", "action", "next_x", "done"):
         np.testing.assert_array_equal(getattr(several.sac, field), getattr(one.sac, field))
     np.testing.assert_array_equal(several.sac.done, batch.done)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [3, 1])
+def test_reward_of_each_factor_at_its_own_scale(joined: tuple[Learner, Any, Any], parts: int) -> None:
+    """Each w_i r_i is divided by its own root mean square, which is at least 3 % of the largest."""
+    learner, params, batch = joined
+    method = learner.method
+    changed = dataclasses.replace(
+        learner, sac=Recorder(parts), normalise_reward=True, reward_scope="factor", reward_scale=2.0
+    )  # type: ignore[arg-type]
+    shrunk = eqx.tree_at(
+        lambda p: p.phi.mlp.weights[-1], params, params.phi.mlp.weights[-1] * np.array([1, 0.3, 1e-4])[:, None, None]
+    )
+
+    def run(start: Any) -> Any:
+        _, (_, before, _) = method.loss(shrunk, start.stats, batch, KEY)
+        new, info = changed.update(start, batch, KEY)
+        return new, info, method.reward(new.params, before, batch)
+
+    new, info, (_, rewards) = fast(run)(unlearned(changed, shrunk))
+    rewards = plain(rewards)
+    rms = np.sqrt((rewards**2).mean(axis=0))
+    assert new.reward_square.total.shape == (3,)
+    expected = 2.0 * rewards / np.maximum(rms, 0.03 * rms.max())
+    expected = expected if parts == 3 else expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(new.sac.reward, expected, rtol=2e-3, atol=1e-3)
+    assert float(info["reward_rms"]) == pytest.approx(np.sqrt((rms**2).mean()), rel=1e-3)
+
+
+def test_scope_of_the_reward_is_an_option_of_factored_methods() -> None:
+    assert built("susd", reward_scope="factor").reward_scope == "factor"
+    assert built("dusdi", reward_scope="factor").reward_scope == "factor"
+    assert built("susd").reward_scope == "total"
+    with pytest.raises(UserError, match="--reward-scope is 'factor', but it has no effect in metra; methods with it: susd"):
+        built("metra", reward_scope="factor")
+    with pytest.raises(UserError, match="it does not apply with --no-normalise-reward"):
+        built("susd", reward_scope="factor", normalise_reward=False)
 
 
 def summed(critic: MLP) -> MLP:

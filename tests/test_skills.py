@@ -107,6 +107,9 @@ def test_vary_resamples_one_part(prior: str) -> None:
     if space.discrete:  # a new sample out of 4 is the old one in a quarter of all cases
         np.testing.assert_allclose(new[:, 1].mean(axis=0), 0.25, atol=0.08)
         assert changed == pytest.approx(0.75, abs=0.08)
+    elif space.paced:  # rest is followed by rest in 1/16 of all cases
+        assert changed == pytest.approx(15 / 16, abs=0.04)
+        np.testing.assert_allclose((new[:, 1] ** 2).sum(axis=-1).mean(), 0.75 * 4 / 6, atol=0.08)
     else:
         assert changed == 1.0
 
@@ -128,7 +131,9 @@ def test_samples_of_continuous_priors(prior: str, parts: int, dim: int) -> None:
     space = SkillSpace(prior, parts, dim)
     skills = space.sample(KEY, 4096)
     assert skills.shape == (4096, space.size) == (4096, parts * dim)
-    if prior != "gaussian":
+    if prior == "factor_ball":
+        assert (lengths(space, skills) <= 1.0 + 1e-6).all()
+    elif prior != "gaussian":
         np.testing.assert_allclose(lengths(space, skills), 1.0, rtol=1e-5)
     np.testing.assert_allclose(space.input_scale * np.asarray(skills).std(axis=0), 1.0, atol=0.05)
     np.testing.assert_allclose(np.asarray(skills).mean(axis=0), 0.0, atol=0.06)
@@ -153,13 +158,42 @@ def test_project_is_idempotent(prior: str) -> None:
     space = SkillSpace(prior, 3, 2)
     once = space.project(5.0 * jax.random.normal(KEY, (64, 6)))
     np.testing.assert_allclose(space.project(once), once, atol=2e-7)
-    if prior != "gaussian":
+    if prior == "factor_ball":
+        assert (lengths(space, once) <= 1.0 + 1e-6).all()
+        np.testing.assert_array_equal(space.project(0.1 * once), 0.1 * once)  # inside the ball nothing changes
+    elif prior != "gaussian":
         np.testing.assert_allclose(space.project(7.0 * once), once, atol=1e-6)
         np.testing.assert_allclose(lengths(space, once), 1.0, rtol=1e-5)
 
 
+def test_paced_skills_are_uniform_in_the_ball_or_zero() -> None:
+    space = SkillSpace("factor_ball", 3, 2)
+    length = np.linalg.norm(np.asarray(space.split(space.sample(KEY, 8000))), axis=-1)
+    at_rest = length == 0.0
+    np.testing.assert_allclose(at_rest.mean(axis=0), 0.25, atol=0.02)
+    np.testing.assert_allclose((at_rest[:, 0] & at_rest[:, 1]).mean(), 1 / 16, atol=0.01)  # the parts are independent
+    assert stats.kstest(length[~at_rest] ** 2, "uniform").pvalue > 1e-3
+
+
+def test_paced_direction_has_unit_length_or_is_zero() -> None:
+    space = SkillSpace("factor_ball", 2, 2)
+    skill = jnp.array([[0.3, -0.4, 0.0, 0.0]])
+    np.testing.assert_allclose(space.direction(skill), [[[0.6, -0.8], [0.0, 0.0]]], rtol=1e-6)
+    np.testing.assert_allclose(space.project(jnp.array([3.0, -4.0, 0.1, 0.2])), [0.6, -0.8, 0.1, 0.2], rtol=1e-6)
+    np.testing.assert_allclose(
+        space.towards(jnp.array([[3.0, -4.0], [0.1, 0.0]])), [0.6, -0.8, 0.1, 0.0], rtol=1e-6
+    )  # as a goal action: full speed while it is far, slower when it is near
+
+
+def test_names_of_parts() -> None:
+    assert SkillSpace("sphere", 2, 2, ("a", "b")).names == ("a", "b")
+    with pytest.raises(UserError, match="a skill has 2 parts, but 1 names: a"):
+        SkillSpace("sphere", 2, 2, ("a",))
+
+
 def test_errors_name_the_problem() -> None:
-    with pytest.raises(UserError, match=r"'cube' is unknown; choose one of sphere, factor_sphere, gaussian, one_hot"):
+    known = "sphere, factor_sphere, factor_ball, gaussian, one_hot"
+    with pytest.raises(UserError, match=f"'cube' is unknown; choose one of {known}"):
         SkillSpace("cube", 2, 2)
     with pytest.raises(UserError, match="at least one part and one dimension, not 0 x 2"):
         SkillSpace("sphere", 0, 2)

@@ -27,13 +27,22 @@ CHANGES = {  # of the suite
     "train = { epochs = 300 }": "train = { epochs = 3, episodes = 2, horizon = 10, buffer_size = 2000, warmup = 60, "
     "hidden = 8, phi_hidden = 8, gradient_steps = 2, batch_size = 8 }",
     "coverage = {}": "coverage = { steps = 200 }",
+    "skill_dim = 6": "skill_dim = 6\ntasks = []",
+    "downstream = { episodes = 2000 }": "downstream = { episodes = 4, num_envs = 2, eval_every = 2, eval_episodes = 2, "
+    "gradient_steps = 1, batch_size = 8, hidden = 8, horizon = 10 }",
 }
+TASK = (
+    *("--episodes", "4", "--num-envs", "2", "--eval-every", "2", "--eval-episodes", "2", "--gradient-steps", "1"),
+    *("--batch-size", "8", "--hidden", "8"),
+)
 
 pytestmark = pytest.mark.slow
 
 
 def shortened(command: str) -> list[str]:
     words = shlex.split(command)
+    if words[0] == "downstream":
+        return [*words, *TASK]
     if words[0] == "train":  # the default evaluation of an environment in Python takes too long
         return [*words, *SMALL, *(["--no-eval"] if "my_env.py:make" in words else [])]
     return [*words, "--steps", "200"] if words[-1] == "coverage" or words[0] == "check" else words
@@ -60,9 +69,10 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_page_has_the_session() -> None:
-    assert list(FILES) == ["my_env.py", "my_suite.toml", "my_fast_env.py"]
+    assert list(FILES) == ["my_env.py", "my_task.py", "my_suite.toml", "my_fast_env.py"]
     assert [command.split()[0] for command in COMMANDS] == [
-        *("check", "train", "evaluate", "evaluate", "suite", "report", "check", "check", "check", "train")
+        *("check", "train", "evaluate", "evaluate", "downstream", "downstream", "report"),
+        *("suite", "report", "check", "check", "check", "train"),
     ]
 
 
@@ -94,11 +104,28 @@ def test_runs_have_results(workshop: dict[str, Any], monkeypatch: pytest.MonkeyP
         assert "box" in json.dumps(control)
 
 
+def test_task_over_skills_and_without(workshop: dict[str, Any]) -> None:
+    folder = workshop["folder"]
+    result, flat = (
+        json.loads((folder / path / "result.json").read_text())
+        for path in ("runs/workshop/downstream/Tidy-random-s0", "runs/flat")
+    )
+    assert (result["task"], result["method"], flat["method"]) == ("Tidy", "susd", "flat")
+    assert result["env_options"] == flat["env_options"] == {"horizon": 50}
+    assert result["do_nothing"] == flat["do_nothing"] == {"discounted": 0.0, "undiscounted": 0.0}
+    assert result["env_steps"] == flat["env_steps"] == 200
+    page = (folder / workshop["report runs/workshop runs/flat"].strip()).read_text()
+    for part in ("Tidy", "SUSD", "no skills", "do nothing 0.0"):
+        assert part in page
+
+
 def test_report_has_the_environment(workshop: dict[str, Any]) -> None:
     page = workshop["folder"] / workshop["report results/my_suite"].strip()
     assert "workshop" in page.read_text()
     facts = (workshop["folder"] / "results" / "my_suite" / "facts.jsonl").read_text().splitlines()
-    assert {json.loads(line)["environment"] for line in facts} == {"workshop"}
+    jobs = [json.loads(line) for line in facts]
+    assert {job["environment"] for job in jobs} == {"workshop"}
+    assert {job["label"] for job in jobs if job["phase"] == "downstream"} == {"susd", "flat"}
 
 
 def test_both_environments_are_equal(workshop: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

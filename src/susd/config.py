@@ -108,14 +108,19 @@ class Config:
     )
     prior: str = option(
         "sphere",
-        "skill prior: on one unit sphere, on a unit sphere per factor, standard normal, or one discrete skill per factor",
-        ("sphere", "factor_sphere", "gaussian", "one_hot"),
+        "skill prior: on one unit sphere, on a unit sphere per factor, in a unit ball per factor, standard normal, or one "
+        "discrete skill per factor",
+        ("sphere", "factor_sphere", "factor_ball", "gaussian", "one_hot"),
     )
     scale_skill: bool = option(False, "scale the skill input of actor and critics to unit variance per dimension")
     embedding: str = option("factored", "one embedding phi per factor, or one of the whole state", ("factored", "state"))
+    phi_input: str = option(
+        "factor", "phi and curiosity weight see whole factors, or own dimensions of their entities only", ("factor", "own")
+    )
     constraint: str = option("joint", "one constraint and lambda for all factors, or one each", ("joint", "per_factor"))
     weight: str = option("raw", "curiosity weight: divided by its running mean, raw, or none", ("mean", "raw", "none"))
     weight_scope: str = option("factor", "one curiosity weight per factor, or one of the whole state", ("factor", "state"))
+    weight_cap: float = option(0.0, "largest curiosity weight, in multiples of its running mean; 0: no limit", low=0.0)
     share_agent: str = option("", "factors whose phi also receives the first factor: names joined by commas, or all")
     distance: str = option("raw", "CSD's squared distance: raw, or divided by its running mean", ("mean", "raw"))
     disentangle: float = option(0.0, "weight of DUSDi's penalty on skills recognised in other factors; 0: none", low=0.0)
@@ -125,6 +130,9 @@ class Config:
     lambda_init: float = option(3000.0, "initial Lagrange multiplier lambda", low=1e-6)
     slack: float = option(1e-6, "slack epsilon of the constraint", low=0.0)
     min_std: float = option(1e-6, "smallest standard deviation of density model or discriminator", low=1e-8, high=1.0)
+    std_bound: str = option(
+        "clip", "how log-std stays above it: clipped, or by a softplus with a gradient", ("clip", "soft")
+    )
 
     hidden: int = sac_option("hidden", 1024)
     phi_hidden: int = option(1024, "units per hidden layer of each phi or discriminator", low=1, high=65536)
@@ -144,6 +152,7 @@ class Config:
     target_entropy: float = sac_option("target_entropy", -0.5)
     reward_scale: float = option(1.0, "factor on the intrinsic reward", low=0.0)
     normalise_reward: bool = option(False, "divide the intrinsic reward by its running root mean square")
+    reward_scope: str = option("total", "normalise the sum over factors, or the reward of each factor", ("total", "factor"))
 
     eval_every: int = option(100, "epochs between two coverage measurements", low=1)
     checkpoint_every: int = option(200, "epochs between two checkpoints", low=1)

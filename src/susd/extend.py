@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from susd.collect import rollout_skills
 from susd.config import Config
-from susd.envs.base import Environment, EnvSpec, HostEnvironment, HostStep, Plane, Scaling
+from susd.envs.base import Environment, EnvSpec, HostEnvironment, HostStep, Plane, Scaling, own_dimensions
 from susd.envs.registry import EnvEntry
 from susd.errors import UserError
 from susd.evaluation.registry import Evaluation, Option
@@ -23,7 +23,7 @@ from susd.methods.registry import Card, Unless
 from susd.networks import MLP, Density, FactoredMLP
 from susd.runs.tables import Table
 from susd.skills import SkillSpace
-from susd.tasks.base import SKILL_STEPS, HostTask, Task
+from susd.tasks.base import SKILL_STEPS, HostTask, Task, TaskState
 from susd.tasks.registry import Layouts, TaskEntry
 from susd.training.agent import Agent
 from susd.types import Info, Transition
@@ -56,12 +56,14 @@ __all__ = [
     "Table",
     "Task",
     "TaskEntry",
+    "TaskState",
     "Transition",
     "Unless",
     "UserError",
     "constrained_loss",
     "difference",
     "dual_optimizer",
+    "own_dimensions",
     "run_skills",
 ]
 

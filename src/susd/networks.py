@@ -188,16 +188,27 @@ class Density(eqx.Module):
     nets: MLP
     min_log_std: float = eqx.field(static=True)
     max_log_std: float = eqx.field(static=True)
+    bound: str = eqx.field(static=True, default="clip")  # clip: no gradient below the floor | soft: always some
 
     @classmethod
     def init(
-        cls, key: jax.Array, inputs: int, outputs: int, hidden: int, layers: int, min_std: float, precision: str
+        cls,
+        key: jax.Array,
+        inputs: int,
+        outputs: int,
+        hidden: int,
+        layers: int,
+        min_std: float,
+        precision: str,
+        bound: str = "clip",
     ) -> Density:
         """Xavier weights and zero biases, so that the initial log-std is about 0."""
         nets = MLP.init(key, [inputs, *[hidden] * layers, outputs], ensemble=(2,), precision=precision)
-        return cls(nets, math.log(min_std), math.log(1e6))
+        return cls(nets, math.log(min_std), math.log(1e6), bound)
 
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Mean and log-std of y, each [B, outputs]."""
         mean, log_std = self.nets(x)
+        if self.bound == "soft":
+            log_std = self.min_log_std + jax.nn.softplus(log_std - self.min_log_std)
         return mean, jnp.clip(log_std, self.min_log_std, self.max_log_std)

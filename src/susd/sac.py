@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -32,9 +32,9 @@ class SacBatch(NamedTuple):
 class SacState(eqx.Module):
     """Networks, temperature and optimiser states."""
 
-    actor: Actor
-    critic: MLP
-    target: MLP
+    actor: Any  # an Actor, or another policy with `sample` and `mode`
+    critic: Any
+    target: Any
     log_alpha: jax.Array
     actor_opt: optax.OptState
     critic_opt: optax.OptState
@@ -73,7 +73,13 @@ class Sac:
         return 1 if self.parts == 1 else self.parts + 1
 
     @property
-    def _adam(self) -> optax.GradientTransformation:
+    def rewards(self) -> int:
+        """Columns of the rewards in a batch."""
+        return self.parts
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """Adam."""
         return optax.adam(self.learning_rate)
 
     def init(self, key: jax.Array) -> SacState:
@@ -95,16 +101,7 @@ class Sac:
             last = xavier(jax.random.fold_in(k_critic, 1), (2, self.heads, self.hidden, 1), "normal")
             weights = (*critic.weights[:-1], jnp.moveaxis(last[..., 0], 1, 2))
             critic = MLP(weights, (*critic.biases[:-1], jnp.zeros((2, self.heads))), critic.activation, critic.precision)
-        log_alpha = jnp.log(jnp.float32(self.alpha_init))
-        return SacState(
-            actor,
-            critic,
-            jax.tree.map(jnp.copy, critic),
-            log_alpha,
-            self._adam.init(actor),
-            self._adam.init(critic),
-            self._adam.init(log_alpha),
-        )
+        return start(self, actor, critic, self.alpha_init)
 
     def critic_loss(self, critic: MLP, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[jax.Array, Info]:
         """Half the squared error of both critics to y = r + gamma (1 - done) (min_k Qbar_k - alpha log pi).
@@ -133,24 +130,73 @@ class Sac:
         return loss, {"actor_loss": loss, "entropy": -log_prob.mean()}
 
     def update(self, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[SacState, Info]:
-        """Critic, then actor with the updated critic, then temperature, then target critic."""
-        k_critic, k_actor = jax.random.split(key)
-        critic_grad, critic_info = jax.grad(self.critic_loss, has_aux=True)(state.critic, state, batch, k_critic)
-        critic, critic_opt = descend(self._adam, critic_grad, state.critic_opt, state.critic)
+        """One step of critic, actor, temperature and target critic."""
+        return update(self, state, batch, key)
 
-        actor_grad, actor_info = jax.grad(self.actor_loss, has_aux=True)(
-            state.actor, critic, state.log_alpha, batch.x, k_actor
-        )
-        actor, actor_opt = descend(self._adam, actor_grad, state.actor_opt, state.actor)
 
-        log_alpha, alpha_opt = state.log_alpha, state.alpha_opt
-        if self.adaptive_alpha:  # gradient of log(alpha) (H - H_target): alpha grows while the entropy is too low
-            gap = actor_info["entropy"] - self.actions * self.target_entropy
-            log_alpha, alpha_opt = descend(self._adam, gap, alpha_opt, log_alpha)
+class ActorCritic(Protocol):
+    """What `update` needs: two losses, an optimiser and a few hyperparameters."""
 
-        target = jax.tree.map(lambda old, new: old + self.tau * (new - old), state.target, critic)
-        info = {**critic_info, **actor_info, "alpha": jnp.exp(log_alpha)}
-        return SacState(actor, critic, target, log_alpha, actor_opt, critic_opt, alpha_opt), info
+    @property
+    def actions(self) -> int:
+        """Dimensions of an action."""
+        ...
+
+    @property
+    def tau(self) -> float:
+        """Soft update rate of the target critics."""
+        ...
+
+    @property
+    def adaptive_alpha(self) -> bool:
+        """Whether the temperature follows the target entropy."""
+        ...
+
+    @property
+    def target_entropy(self) -> float:
+        """Per action dimension."""
+        ...
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """Of all networks and the temperature."""
+        ...
+
+    def critic_loss(self, critic: Any, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[jax.Array, Info]:
+        """The loss of the critics."""
+        ...
+
+    def actor_loss(
+        self, actor: Any, critic: Any, log_alpha: jax.Array, x: jax.Array, key: jax.Array
+    ) -> tuple[jax.Array, Info]:
+        """The loss of the actor; its info has the entropy."""
+        ...
+
+
+def update(sac: ActorCritic, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[SacState, Info]:
+    """Critic, then actor with the updated critic, then temperature, then target critic."""
+    k_critic, k_actor = jax.random.split(key)
+    critic_grad, critic_info = jax.grad(sac.critic_loss, has_aux=True)(state.critic, state, batch, k_critic)
+    critic, critic_opt = descend(sac.optimizer, critic_grad, state.critic_opt, state.critic)
+
+    actor_grad, actor_info = jax.grad(sac.actor_loss, has_aux=True)(state.actor, critic, state.log_alpha, batch.x, k_actor)
+    actor, actor_opt = descend(sac.optimizer, actor_grad, state.actor_opt, state.actor)
+
+    log_alpha, alpha_opt = state.log_alpha, state.alpha_opt
+    if sac.adaptive_alpha:  # gradient of log(alpha) (H - H_target): alpha grows while the entropy is too low
+        gap = actor_info["entropy"] - sac.actions * sac.target_entropy
+        log_alpha, alpha_opt = descend(sac.optimizer, gap, alpha_opt, log_alpha)
+
+    target = jax.tree.map(lambda old, new: old + sac.tau * (new - old), state.target, critic)
+    info = {**critic_info, **actor_info, "alpha": jnp.exp(log_alpha)}
+    return SacState(actor, critic, target, log_alpha, actor_opt, critic_opt, alpha_opt), info
+
+
+def start(sac: ActorCritic, actor: Any, critic: Any, alpha: float) -> SacState:
+    """The state before the first update; the target critic is a copy of the critic."""
+    log_alpha = jnp.log(jnp.float32(alpha))
+    opts = (sac.optimizer.init(actor), sac.optimizer.init(critic), sac.optimizer.init(log_alpha))
+    return SacState(actor, critic, jax.tree.map(jnp.copy, critic), log_alpha, *opts)
 
 
 def values(critic: MLP, x: jax.Array, action: jax.Array) -> jax.Array:

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from susd.errors import UserError
 
-PRIORS = ("sphere", "factor_sphere", "gaussian", "one_hot")
+PRIORS = ("sphere", "factor_sphere", "factor_ball", "gaussian", "one_hot")
+REST = 0.25  # share of the parts of a `factor_ball` skill that are zero
 
 
 def _unit(vector: jax.Array) -> jax.Array:
@@ -23,13 +24,15 @@ def _unit(vector: jax.Array) -> jax.Array:
 class SkillSpace:
     """Skills of `parts` x `dim` dimensions, flattened to one vector.
 
-    `sphere`: the whole vector has unit length; `factor_sphere`: every part has unit length; `gaussian`: standard normal;
-    `one_hot`: every part is one of `dim` discrete skills.
+    `sphere`: the whole vector has unit length; `factor_sphere`: every part has unit length; `factor_ball`: every part is
+    uniform in the unit ball, or zero with probability REST; `gaussian`: standard normal; `one_hot`: every part is one of
+    `dim` discrete skills.
     """
 
     prior: str
     parts: int
     dim: int
+    names: tuple[str, ...] = ()  # of the parts: those of their factors, or `all` for one part of the whole state
 
     def __post_init__(self) -> None:
         if self.prior not in PRIORS:
@@ -38,11 +41,18 @@ class SkillSpace:
             raise UserError(f"a skill needs at least one part and one dimension, not {self.parts} x {self.dim}")
         if self.discrete and self.dim < 2:
             raise UserError(f"a one-hot skill needs at least 2 values, not {self.dim}")
+        if self.names and len(self.names) != self.parts:
+            raise UserError(f"a skill has {self.parts} parts, but {len(self.names)} names: {', '.join(self.names)}")
 
     @property
     def discrete(self) -> bool:
         """Whether every part is a discrete skill."""
         return self.prior == "one_hot"
+
+    @property
+    def paced(self) -> bool:
+        """Whether the length of a part is how fast its factor should move, and zero is rest."""
+        return self.prior == "factor_ball"
 
     @property
     def size(self) -> int:
@@ -52,11 +62,19 @@ class SkillSpace:
     @property
     def input_scale(self) -> float:
         """The factor that gives every dimension of z unit variance, which suits small networks; a one-hot skill is kept."""
-        return {"sphere": self.size, "factor_sphere": self.dim, "gaussian": 1, "one_hot": 1}[self.prior] ** 0.5
+        ball = (self.dim + 2) / (1 - REST)  # a point in the ball has a mean square of D / (D + 2)
+        inverse = {"sphere": self.size, "factor_sphere": self.dim, "factor_ball": ball, "gaussian": 1, "one_hot": 1}
+        return float(inverse[self.prior]) ** 0.5
 
     def sample(self, key: jax.Array, count: int) -> jax.Array:
         """Sample `count` skills, [count, N * D]. Of D normal values each is the largest equally often."""
-        return self.project(jax.random.normal(key, (count, self.size)))
+        drawn = jax.random.normal(key, (count, self.size))
+        if not self.paced:
+            return self.project(drawn)
+        k_rest, k_length = jax.random.split(jax.random.fold_in(key, 1))
+        shape = (count, self.parts, 1)
+        length = jax.random.uniform(k_length, shape) ** (1 / self.dim) * jax.random.bernoulli(k_rest, 1 - REST, shape)
+        return (length * _unit(self.split(drawn))).reshape(drawn.shape)
 
     def project(self, vector: jax.Array) -> jax.Array:
         """The nearest skill, for high-level actions and user input. A discrete skill is that of the largest entry."""
@@ -65,6 +83,9 @@ class SkillSpace:
         if self.prior == "factor_sphere":
             parts = vector.reshape(*vector.shape[:-1], self.parts, self.dim)
             return _unit(parts).reshape(vector.shape)
+        if self.paced:  # longer parts are brought to unit length, shorter ones are kept
+            parts = self.split(vector)
+            return (parts / jnp.maximum(jnp.linalg.norm(parts, axis=-1, keepdims=True), 1.0)).reshape(vector.shape)
         if self.discrete:
             index = jnp.argmax(self.split(vector), axis=-1)
             return jax.nn.one_hot(index, self.dim, dtype=vector.dtype).reshape(vector.shape)
@@ -77,11 +98,26 @@ class SkillSpace:
     def direction(self, skill: jax.Array) -> jax.Array:
         """The direction in which each part rewards its embedding to move, [..., N, D]: z^i itself.
 
+        For a paced skill it is z^i at unit length, or zero at rest: how fast is a matter of the policy, not of phi.
         For the discrete skill k it is the zero-mean vector that gives delta[k] - 1/(D-1) sum_{j != k} delta[j], so that
         moving all coordinates together has no reward (Appendix F of the paper, whose divisor is a misprint).
         """
         parts = self.split(skill)
+        if self.paced:
+            return parts / jnp.maximum(jnp.linalg.norm(parts, axis=-1, keepdims=True), 1e-8)
         return (self.dim * parts - 1.0) / (self.dim - 1) if self.discrete else parts
+
+    def towards(self, steps: jax.Array) -> jax.Array:
+        """The skill [..., N * D] that moves every embedding along `steps`, [..., N, D], in units of one time step.
+
+        Longer vectors are brought to full length, shorter ones are kept, so that a factor that is almost there slows down.
+        A discrete skill has no length: it is the one that points there best.
+        """
+        if self.discrete:
+            return self.project(steps.reshape(*steps.shape[:-2], self.size))
+        parts = steps / jnp.maximum(jnp.linalg.norm(steps, axis=-1, keepdims=True), 1.0)
+        full = {"sphere": self.parts**-0.5, "gaussian": self.dim**0.5}.get(self.prior, 1.0)
+        return (full * parts).reshape(*steps.shape[:-2], self.size)
 
     def vary(self, key: jax.Array, skill: jax.Array, part: jax.Array | int) -> jax.Array:
         """Resample one part of each skill and keep all others exactly; the result is a skill of the space."""
@@ -89,6 +125,8 @@ class SkillSpace:
         new = self.split(jax.random.normal(key, skill.shape))
         if self.discrete:
             new = self.split(self.project(new.reshape(skill.shape)))
+        elif self.paced:
+            new = self.split(self.sample(key, skill[..., 0].size)).reshape(old.shape)
         elif self.prior != "gaussian":  # a new direction with the old length stays on the sphere
             new = _unit(new) * jnp.linalg.norm(old, axis=-1, keepdims=True)
         chosen = jnp.arange(self.parts)[:, None] == part

@@ -29,7 +29,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 MISTAKES: dict[str, tuple[str, ...]] = {  # what is typed after `susd downstream`, and what the answer must contain
     "gunner": ("--task",),
-    "--task lim": ("name the run", "--flat"),
+    "--task lim": ("name the run", "--interface flat"),
     "gunner --task seq-easy": ("'multi_particle-seq-easy'", "gunner was trained on gunner"),
     "particles --task gunner-lim": ("'gunner-lim'", "trained on multi_particle"),
     "particles --task easy": ("'easy'", "gunner-lim", "multi_particle-fp-difficult", "FILE.py:NAME"),
@@ -41,8 +41,18 @@ MISTAKES: dict[str, tuple[str, ...]] = {  # what is typed after `susd downstream
     "particles --task fp-easy --layout -1": ("--layout", "'-1'", "random"),
     "particles --task fp-easy --layout 3000000000": ("--layout", "'3000000000'"),
     "gunner --task lim --skill-seed 7": ("--skill-seed", "7", "5 to 6"),
-    "gunner --task lim --flat --skill-seed 5": ("--skill-seed", "5", "no skills"),
-    "--task lim --flat --skill-seed 0": ("--skill-seed", "no skills"),
+    "gunner --task lim --interface flat --skill-seed 5": ("--skill-seed", "5", "no skills"),
+    "--task lim --interface flat --skill-seed 0": ("--skill-seed", "no skills"),
+    "gunner --task lim --interface walk": ("--interface", "'walk'", "skill, goal, flat"),
+    "gunner --task lim --policy both": ("--policy", "'both'", "joint, entity"),
+    "gunner --task lim --context none": ("--context", "'none'", "--policy entity"),
+    "gunner --task lim --interface flat --policy entity": ("--policy", "'entity'", "flat", "joint"),
+    "gunner --task lim --interface flat --skill-steps 10": ("--skill-steps", "10", "no skills"),
+    "gunner --task lim --horizon 12": ("--horizon", "12", "multiple of --skill-steps", "5"),
+    "gunner --task lim --flat": ("--flat",),
+    "gunner --task lim --env ant": ("--env",),
+    "gunner --task reward": ("gunner has no reward of its own", "gunner-lim"),
+    "--task reward --interface flat": ("task 'reward' names no environment", "run"),
     "gunner --task lim --preset fast": ("'fast'", "quick, paper"),
     "gunner --task lim --episodes 50": ("--episodes", "50", "multiple of --num-envs", "20"),
     "gunner --task lim --episodes 0": ("--episodes", "0", "at least 1"),
@@ -52,8 +62,8 @@ MISTAKES: dict[str, tuple[str, ...]] = {  # what is typed after `susd downstream
     "gunner --task lim --seed 2147483647 --seeds 2": ("--seed", "2147483647", "--seeds"),
     "gunner --task lim --eval-episodes 0": ("--eval-episodes", "at least 1"),
     "gunner --task lim --method metra": ("--method",),
-    "--task lim --flat --batch-size 1000000000000": ("GiB of memory", "available", "--batch-size"),
-    "--task lim --flat --hidden 65536 --layers 16": ("GiB of memory", "--hidden"),
+    "--task lim --interface flat --batch-size 1000000000000": ("GiB of memory", "available", "--batch-size"),
+    "--task lim --interface flat --hidden 65536 --layers 16": ("GiB of memory", "--hidden"),
 }
 
 
@@ -86,13 +96,13 @@ def test_presets_and_defaults(runs: Path) -> None:
     assert (gunner.layout, gunner.skill_seed, gunner.hidden) == ("centre", 5, 8)
     assert (gunner.episodes, gunner.gradient_steps, gunner.discount) == (2400, 10, 0.9)  # its episodes are longer
     assert configure_downstream("gunner", "lim", preset="paper").discount == 0.99
-    kitchen = configure_downstream(None, "pot", flat=True)
+    kitchen = configure_downstream(None, "pot", interface="flat")
     assert (kitchen.layout, kitchen.episodes, kitchen.num_envs, kitchen.eval_episodes) == ("random", 1600, 16, 16)
     assert configure_downstream("particles", "fp-hard", layout=22).layout == "22"
 
 
 def test_sac_options_are_defined_once() -> None:
-    for name in ("hidden", "learning_rate", "discount", "tau", "alpha_init", "target_entropy", "batch_size"):
+    for name in ("hidden", "learning_rate", "tau", "alpha_init", "target_entropy", "batch_size"):
         ours, theirs = (config.__dataclass_fields__[name].metadata for config in (DownstreamConfig, Config))
         assert ours == theirs
 
@@ -105,7 +115,9 @@ def test_folders(runs: Path) -> None:
     assert folder("particles", "seq-hard", layout=22, seeds=3) == "particles/downstream/seq-hard-22-s0-2"
     assert folder("gunner", "lim") == "gunner/downstream/lim-centre-s0"
     assert folder("gunner", "lim", skill_seed=6) == "gunner/downstream/lim-centre-s0-skills6"
-    assert folder(None, "lim", flat=True) == "runs/flat-gunner-lim-centre-s0"
+    assert folder("gunner", "lim", interface="goal") == "gunner/downstream/lim-centre-goal-s0"
+    assert folder("gunner", "lim", policy="entity", seed=2) == "gunner/downstream/lim-centre-entity-s2"
+    assert folder(None, "lim", interface="flat") == "runs/flat-gunner-lim-centre-s0"
 
 
 def test_task_and_environment_in_files(runs: Path) -> None:

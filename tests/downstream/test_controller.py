@@ -63,7 +63,7 @@ class Sides(Task):
 
     horizon = 20
     extra_size = 3
-    ceiling = np.full(4, 2.0)
+    best = np.full(20, 2.0)
 
     def begin(self, env_state: Dots, key: jax.Array) -> SidesState:
         return SidesState(env_state, jnp.zeros((), jnp.int32), jax.random.rademacher(key, (2,)).astype(jnp.float32))
@@ -295,9 +295,8 @@ class Right(HostTask):
     """A reward where x is above zero."""
 
     horizon = 10
-    ceiling = np.ones(2)
 
-    def score(self) -> np.ndarray:
+    def reward(self, step: HostStep) -> np.ndarray:
         return (self.env.position[:, 0] > 0).astype(np.float32)
 
 

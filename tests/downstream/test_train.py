@@ -35,7 +35,10 @@ CASES = {  # name -> environment, task, method, layout, steps of an episode, bou
     "gunner": ("gunner", "gunner-lim", "susd", "centre", 1000, 173.2, 1, ()),
     "particles": ("multi_particle", "multi_particle-seq-easy", "susd", "1", 50, 56.2, 2, ("--seeds", 2)),
     "discrete": ("gunner", "gunner-unlim", "dusdi", "3", 1000, 173.2, 1, ("--layout", 3)),
-    "flat": ("multi_particle", "multi_particle-fp-easy", "flat", "random", 50, 19.1, 1, ("--flat", "--layout", "random")),
+    "flat": (
+        *("multi_particle", "multi_particle-fp-easy", "flat", "random", 50, 19.1, 1),
+        ("--interface", "flat", "--layout", "random"),
+    ),
 }
 
 
@@ -144,7 +147,9 @@ def test_files_and_output(outcome: Callable[[str], Outcome], root: Path, name: s
     for part in ("bound", "scripted expert", "do nothing", "learned", f"{result['expert']['discounted']:.2f}"):
         assert part in done.stdout
     assert str(done.folder.relative_to(root) / "curve.png") in done.stdout
-    for part in (f"{task}, layout {layout}, {source}, {which}", "10/10", "left", "episodes/s"):
+    how = f"{'flat' if method == 'flat' else 'skill'} actions, joint policy"
+    assert (result["interface"], result["policy"]) == (how.split()[0], "joint")
+    for part in (f"{task}, layout {layout}, {source}, {how}, {which}", "10/10", "left", "episodes/s"):
         assert part in done.stderr
 
 
@@ -179,11 +184,11 @@ def test_skills_are_those_of_the_agent(trained: Trained) -> None:
 
 
 def test_flat_controller_has_the_same_budget() -> None:
-    flat = TaskRun.build(configure_downstream(None, "seq-easy", flat=True)).controller
+    flat = TaskRun.build(configure_downstream(None, "seq-easy", interface="flat")).controller
     assert flat.sac.discount**5 == pytest.approx(0.99)
     assert (flat.sac.inputs, flat.sac.actions, flat.length) == (81, 20, 50)
     assert (flat.warmup, flat.capacity, flat.gradient_steps, flat.num_envs) == (999, 10_000, 2, 20)
-    gunner = TaskRun.build(configure_downstream(None, "lim", flat=True, episodes=5000, layout="3"))
+    gunner = TaskRun.build(configure_downstream(None, "lim", interface="flat", episodes=5000, layout="3"))
     assert gunner.controller.capacity == 1000  # a million steps
     assert gunner.controller.warmup == 99
     np.testing.assert_allclose(gunner.start.agent, 0.8 * 4.99, rtol=1e-6)
@@ -193,7 +198,7 @@ def test_flat_controller_has_the_same_budget() -> None:
     ("task", "layout", "count"), [("seq-easy", "22", 1), ("seq-easy", "random", 100), ("fp-easy", "1", 100)]
 )
 def test_start_and_test_episodes(task: str, layout: str, count: int) -> None:
-    run = TaskRun.build(configure_downstream(None, task, flat=True, layout=layout))
+    run = TaskRun.build(configure_downstream(None, task, interface="flat", layout=layout))
     assert len(run.tests) == count
     if layout == "random":
         assert run.start is None

@@ -9,6 +9,7 @@ import pytest
 
 from reference import fast
 from susd.downstream.vector import HostVectorTask, JaxVectorTask, first_state, run_script, vectorize_task, view_of
+from susd.envs.base import HostStep
 from susd.tasks import make_task
 from susd.tasks.base import HostTask, Task
 
@@ -46,8 +47,10 @@ def test_views_and_images() -> None:
     vector = JaxVectorTask(task, 3)
     view = vector.reset(KEYS[:3])
     assert view.shape == (3, 19)
-    view, reward = vector.step(np.full((3, 6), 0.5, np.float32))
-    assert reward.shape == (3,)
+    step = vector.step(np.full((3, 6), 0.5, np.float32))
+    assert step.rewards.shape == (3, 3)  # the reward and its two parts
+    assert not (step.terminated | step.ended).any()
+    np.testing.assert_array_equal(step.view, view := step.reached)
     state = jax.tree.map(lambda x: x[1], vector.state)
     np.testing.assert_allclose(view[1], view_of(task, state), atol=1e-6)
     assert float(view[1, -1]) == pytest.approx(1 / 1000)  # the clock is the extra observation
@@ -71,7 +74,8 @@ class Counting:
 
     def step(self, actions: np.ndarray) -> Any:
         self.obs += actions
-        return type("Step", (), {"obs": self.obs})
+        never = np.zeros(2, bool)
+        return HostStep(self.obs, self.obs, never, never)
 
     def render(self, index: int = 0, size: int = 400) -> np.ndarray:
         return np.full((size, size, 3), index, np.uint8)
@@ -81,10 +85,10 @@ class Sum(HostTask):
     """The reward is the observation."""
 
     horizon = 10
-    ceiling = np.full(2, 10.0)
+    best = np.full(10, 10.0)
 
-    def score(self) -> np.ndarray:
-        return self.env.obs[:, 0].copy()
+    def reward(self, step: HostStep) -> np.ndarray:
+        return step.obs[:, 0].copy()
 
     def expert(self) -> np.ndarray:
         return np.ones((2, 1), np.float32)
@@ -105,3 +109,4 @@ def test_host_tasks() -> None:
     assert before.max() == 0.0
     assert vector.render(1, 8).max() == 1
     assert vector.task.bound == 20.0
+    assert run_script(vector, vector.expert, KEYS[:3], horizon=4).shape == (3, 4)

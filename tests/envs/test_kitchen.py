@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from susd.envs.base import HostEnvironment
+from susd.envs.base import HostEnvironment, HostStep
 from susd.envs.kitchen import DISCOVERY, Facts, Kitchen, controller, starts
 from susd.envs.kitchen.observation import FACTORS, GRIP, LAYOUTS, START, TOUCHED
 from susd.errors import UserError
+from susd.evaluation import coverage
 from susd.tasks import make_task
 from susd.tasks.kitchen import PREDICATES
 from susd.tools.golden import agrees, recording_name, verify
@@ -176,8 +177,14 @@ def run(seed: int = 5, num_envs: int = 2, steps: int = 4, **options: Any) -> lis
     env = kitchen(num_envs, **options)
     found = [env.reset(seed)]
     for row in actions(num_envs, steps):
-        found += [np.array(part) for part in env.step(row)]
+        found += arrays(env.step(row))
     return found
+
+
+def arrays(step: HostStep) -> list[np.ndarray]:
+    """The four arrays of a step; there is no reward."""
+    assert step.reward is None
+    return [np.array(part) for part in step[:4]]
 
 
 def same(one: list[np.ndarray], two: list[np.ndarray]) -> bool:
@@ -195,7 +202,7 @@ def test_run_depends_on_the_seed(usual: list[np.ndarray]) -> None:
     env.step(actions(2, 1)[0])  # earlier episodes do not matter
     again = [env.reset(5)]
     for row in actions(2, 4):
-        again += [np.array(part) for part in env.step(row)]
+        again += arrays(env.step(row))
     assert same(usual, again)
     assert not same(usual[:1], run(seed=6, steps=0))
 
@@ -258,6 +265,47 @@ def test_spec_indices(golden: dict[str, np.ndarray]) -> None:
     assert [str(names[index]) for index in TOUCHED.values()] == [f"{name}_touched" for name in TOUCHED]
 
 
+def test_own_dimensions(golden: dict[str, np.ndarray]) -> None:
+    names = golden["layout_raw_names"]
+
+    def named(env: Kitchen) -> dict[str, list[str]]:
+        order = LAYOUTS["semantic"].order
+        assert env.spec.own is not None
+        return {factor: [str(names[order[i]]) for i in own] for factor, own in env.spec.own.items()}
+
+    found = named(kitchen(1, layout="semantic"))
+    assert list(found) == ["robot", "pot", "butter", "meatball", "button"]  # stove and target never move
+    assert found["robot"][:3] == [f"robot0_eef_pos[{axis}]" for axis in range(3)]
+    assert len(found["robot"]) == 5
+    for name in ("pot", "butter", "meatball"):
+        assert found[name] == [f"{name}_pos[{axis}]" for axis in range(3)]
+    assert found["button"] == ["button_joint_qpos"]
+    released = kitchen(1, layout="released").spec  # there the angle is in the block of the robot
+    assert released.own is not None
+    assert "button" not in released.own
+    assert len(released.own["robot"]) == 6
+    split = kitchen(1, layout="semantic", factors="robot=0:32,rest=32:142").spec
+    assert split.own is not None
+    assert {name: len(own) for name, own in split.own.items()} == {"robot": 5, "rest": 10}
+
+
+def test_scaled_observations() -> None:
+    plain, scaled = kitchen(2, layout="semantic"), kitchen(2, layout="semantic", scaled=True)
+    assert plain.spec.scaling is None
+    assert scaled.spec.scaling is not None
+    assert min(scaled.spec.scaling.std) == pytest.approx(0.05)
+    for seed, action in ((3, np.full((2, 4), 0.7)), (4, np.full((2, 4), -0.4))):
+        raw, obs = plain.reset(seed), scaled.reset(seed)
+        for _ in range(3):
+            np.testing.assert_allclose(scaled.spec.raw(obs), raw, atol=2e-5)
+            raw, obs = plain.step(action).next_obs, scaled.step(action).next_obs
+        assert obs.dtype == np.float32
+        assert np.abs(obs - raw).max() > 0.5
+    # A landmark is above zero in raw units: at the reset nothing is touched, and the button is off.
+    shares = coverage.landmarks(scaled.spec, scaled.reset(5)[None])
+    assert {name: float(share) for name, share in shares.items()} == dict.fromkeys(plain.spec.landmarks, 0.0)
+
+
 def test_continuous_quaternions_do_not_jump(golden: dict[str, np.ndarray]) -> None:
     columns = [i for at in START.values() for i in range(at + 10, at + 14)]
 
@@ -314,6 +362,7 @@ def test_invalid_recordings(golden: dict[str, np.ndarray], tmp_path: Path) -> No
         ({"engine": "warp"}, "option 'engine' cannot be 'warp'"),
         ({"factors": 3}, "option 'factors' cannot be 3"),
         ({"sleeping": "deep"}, "option 'sleeping' cannot be 'deep'"),
+        ({"scaled": "much"}, "option 'scaled' cannot be 'much'"),
     ],
 )
 def test_invalid_options(options: dict[str, Any], sentence: str) -> None:
@@ -328,8 +377,8 @@ def test_invalid_actions_and_tasks() -> None:
     env.reset(0)
     with pytest.raises(UserError, match=r"the actions have the shape \(4,\); it must be \(1, 4\)"):
         env.step(np.zeros(4))
-    env.step(np.zeros((1, 4)))
-    assert make_task("kitchen-pot", env).score().tolist() == [0.0]
+    step = env.step(np.zeros((1, 4)))
+    assert make_task("kitchen-pot", env).reward(step).tolist() == [0.0]
     with pytest.raises(UserError, match="unknown task 'kitchen-toast'"):
         make_task("kitchen-toast", env)
 

@@ -96,7 +96,7 @@ def test_control_of_one_part() -> None:
     assert result.shape == (1, 2)
     assert result[0, 0] > 0.8
     assert result[0, 1] == 0.0
-    summary = control.summarise(FACTORS, Control(result, result, np.array([0.5, 0.0])))
+    summary = control.summarise(("all",), FACTORS.names, Control(result, result, np.array([0.5, 0.0])))
     assert "ratio" not in summary
     assert summary["spread"] == {"a": 0.5, "b": 0.0}
 
@@ -111,7 +111,7 @@ def test_spread_of_unrelated_skills() -> None:
 
 def test_control_summary() -> None:
     matrices = np.array([[2.0, 0.5], [0.3, 4.0]]), np.array([[1.0, 0.5], [0.5, 1.0]])
-    summary = control.summarise(FACTORS, Control(*matrices, np.array([7.0, 0.25])))
+    summary = control.summarise(FACTORS.names, FACTORS.names, Control(*matrices, np.array([7.0, 0.25])))
     assert summary["factors"] == ["a", "b"]
     assert summary["matrix"] == [[2.0, 0.5], [0.3, 4.0]]
     assert summary["spread"] == {"a": 7.0, "b": 0.25}
@@ -122,7 +122,7 @@ def test_control_summary() -> None:
 
 def test_facts_and_tables() -> None:
     matrices = np.array([[2.0, 0.5], [0.3, 4.0]]), np.array([[1.0, 0.5], [0.5, 1.0]])
-    result = control.summarise(FACTORS, Control(*matrices, np.array([7.0, 0.25])))
+    result = control.summarise(FACTORS.names, FACTORS.names, Control(*matrices, np.array([7.0, 0.25])))
     facts = {(subject, metric): value for subject, _, metric, value in control.facts(result)}
     assert facts["a>b", "change"] == 0.5
     assert facts["b>b", "change"] == 4.0
@@ -131,6 +131,37 @@ def test_facts_and_tables() -> None:
     ratio, spread = control.tables({"results": [{"seed": 0, "epoch": 1, **result}]})
     assert ratio.rows == [("3.00", "0.40", "7.50")]
     assert (spread.columns, spread.rows) == (("a", "b"), [("7.00", "0.25")])
-    one_part = control.summarise(FACTORS, Control(*(m[:1] for m in matrices), np.array([7.0, 0.25])))
-    assert {subject for subject, *_ in control.facts(one_part)} == {"part 1>a", "part 1>b", "a", "b"}
+    one_part = control.summarise(("all",), FACTORS.names, Control(*(m[:1] for m in matrices), np.array([7.0, 0.25])))
+    assert {subject for subject, *_ in control.facts(one_part)} == {"all>a", "all>b", "a", "b"}
     assert len(control.tables({"results": [{"seed": 0, "epoch": 1, **one_part}]})) == 1
+
+
+def test_own_dimensions_alone_count() -> None:
+    """Point a is its position (1, 2), not its flag; b has nothing of its own, so it is no column."""
+
+    def observations(drawn: jax.Array, key: jax.Array) -> jax.Array:
+        return rollout(TwoPoints(), lambda obs, z, key: z, drawn, 4, key)[1].next_obs.at[..., 0].set(drawn[:, 2])
+
+    own = {"a": (1, 2)}
+    whole = control.control_matrix(FACTORS, CIRCLE, jax.jit(observations), KEY, 256)
+    found = control.control_matrix(FACTORS, CIRCLE, jax.jit(observations), KEY, 256, own=own)
+    assert control.measured_factors(FACTORS, own)[0] == ("a",)
+    assert found.matrix.shape == (2, 1)
+    assert float(found.matrix[1, 0]) == 0.0  # the flag follows the other part of the skill, and does not count
+    assert float(whole.matrix[1, 0]) > 0.5
+    summary = control.summarise(("a", "b"), ("a",), found)
+    assert summary["ratio"] > 100
+    assert {subject for subject, *_ in control.facts(summary)} == {"a>a", "b>a", "a", ""}
+
+
+def test_ratio_needs_a_part_for_every_factor() -> None:
+    assert control.own_cells(("all",), ("a", "b")) is None
+    assert control.own_cells(("a", "c"), ("a", "b")) is None
+    cells = control.own_cells(("a", "b", "rest"), ("a", "b"))
+    assert cells is not None
+    assert cells.tolist() == [[True, False], [False, True], [False, False]]
+
+
+def test_results_of_earlier_versions() -> None:
+    old = {"factors": ["a", "b"], "matrix": [[1.0, 0.0], [0.0, 1.0]], "spread": {"a": 1.0, "b": 1.0}}
+    assert {subject for subject, *_ in control.facts(old)} == {"a>a", "a>b", "b>a", "b>b", "a", "b"}

@@ -62,7 +62,7 @@ def toy(tmp_path: Path) -> str:
 def test_names_import_no_jax() -> None:
     code = "import sys; from susd.evaluation.registry import names; print(*names()); sys.exit('jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["completions", "control", "coverage", "decoding", "zero-shot"]
+    assert done.stdout.split() == ["ceiling", "completions", "control", "coverage", "decoding", "zero-shot"]
 
 
 @pytest.mark.parametrize("name", names())
@@ -74,11 +74,12 @@ def test_every_evaluation_is_complete(name: str) -> None:
     assert found.seconds > 0
     assert found.section.startswith("susd.report.sections.")
     assert all(option.help for option in found.options)
-    assert found.check_options({}) == {option.name: option.default for option in found.options}
+    needed = {"task": "gunner-lim"} if name == "ceiling" else {}
+    assert found.check_options(needed) == {option.name: option.default for option in found.options} | needed
 
 
 def test_unknown_names_are_refused(toy: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="unknown evaluation 'covrage'; there are: completions, control, coverage"):
+    with pytest.raises(UserError, match="unknown evaluation 'covrage'; there are: ceiling, completions, control, coverage"):
         evaluation("covrage")
     with pytest.raises(UserError, match=r"toy\.py:OTHER' is of type int, not an Evaluation"):
         evaluation(toy.replace(":TOY", ":OTHER"))
@@ -126,7 +127,7 @@ def test_user_defined_evaluation(toy: str, run: Path, capsys: pytest.CaptureFixt
 
 def test_help_shows_the_options(toy: str, capsys: pytest.CaptureFixture[str]) -> None:
     call("evaluate", "--help")
-    assert "coverage, decoding, zero-shot, or FILE.py:NAME" in " ".join(capsys.readouterr().out.split())
+    assert "coverage, decoding, zero-shot, or FILE.py:NAME" in " ".join(capsys.readouterr().out.split()).replace("- ", "-")
     call("evaluate", "anywhere", toy, "--help")
     shown = capsys.readouterr().out
     assert "--scale X" in shown
@@ -146,9 +147,8 @@ def test_mistakes_come_before_any_work(
     for seed in (-1, 2**31, 10**30):
         sentence = f"--seed is {seed}; it must be from 0 to 2147483647"
         assert refused(capsys, "evaluate", run, "control", "--seed", seed) == sentence
-    assert "zero-shot goals are defined in ant and half_cheetah, not in gunner" in refused(
-        capsys, "evaluate", run, "zero-shot"
-    )
+    assert "name a task with --task" in refused(capsys, "evaluate", run, "ceiling")
+    assert "cannot read 'agent' of the goal" in refused(capsys, "evaluate", run, "zero-shot", "--goal", "agent")
     assert not (run / "evaluation").exists()
     other = tmp_path / "other"
     shutil.copytree(run, other)
@@ -164,6 +164,16 @@ def test_given_agents_are_used(run: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert first["results"][0]["factors"] == ["agent", "ammo", "target"]
         with module.loaded(run, agents) as same:
             assert same is agents
+
+
+def test_accumulating_reports(tmp_path: Path) -> None:
+    """Entries of an earlier report are kept where config, seed and epoch are the same, and replaced where they are new."""
+    path, config = tmp_path / "toy.json", {"env": "gunner"}
+    path.write_text(json.dumps({"config": config, "results": [{"seed": 0, "epoch": 3, "a": 1, "b": 1}]}))
+    kept = module._with_earlier([{"seed": 0, "epoch": 3, "b": 2}, {"seed": 1, "epoch": 3, "b": 5}], path, config)
+    assert kept == [{"seed": 0, "epoch": 3, "a": 1, "b": 2}, {"seed": 1, "epoch": 3, "b": 5}]
+    later = [{"seed": 0, "epoch": 4, "b": 2}]
+    assert module._with_earlier(later, path, config) == module._with_earlier(later, path, {}) == later
 
 
 @pytest.mark.slow

@@ -99,9 +99,8 @@ class Right(HostTask):
     """A reward where x is above zero."""
 
     horizon = 10
-    ceiling = np.ones(2)
 
-    def score(self) -> np.ndarray:
+    def reward(self, step: HostStep) -> np.ndarray:
         return (self.env.position[:, 0] > 0).astype(np.float32)
 
 
@@ -129,7 +128,8 @@ def test_kitchen_resumes_bit_for_bit(kitchen: Path, tmp_path: Path) -> None:
     assert checksum(kitchen) == checksum(tmp_path / "run")
     assert metrics(kitchen)[2:] == metrics(tmp_path / "run")[2:]
     assert '"env_seconds"' in (kitchen / "metrics.jsonl").read_text()
-    assert load(kitchen).act(np.zeros(142), np.zeros(14)).shape == (4,)
+    agent = load(kitchen)
+    assert agent.act(np.zeros(142), np.zeros(agent.trainer.learner.method.skills.size)).shape == (4,)
 
 
 @pytest.mark.slow
@@ -141,7 +141,8 @@ def test_every_evaluation_of_the_kitchen(kitchen: Path, monkeypatch: pytest.Monk
     with evaluate.loaded(kitchen) as agents:
         found = evaluate.evaluate(kitchen, "coverage", agents=agents, steps=400)["results"][0]["trained, mean actions"]
         assert set(found["per_plane"]) == {"gripper", "pot", "butter", "meatball"}
-        assert len(control.measure(agents[0], pairs=2)["matrix"]) == 7
+        parts = agents[0].trainer.learner.method.skills.parts
+        assert len(control.measure(agents[0], pairs=2)["matrix"]) == parts > 1
         completed = evaluate.evaluate(kitchen, "completions", agents=agents)["results"][0]
         assert set(completed) >= {f"kitchen-{task}" for task in ("bip", "mip", "pos", "pot")}
         written = {path.name for path in evaluate.draw_figures(kitchen, agents=agents)}
@@ -158,7 +159,7 @@ def test_kitchen_task_over_skills(
     sizes = ("--episodes", 4, "--num-envs", 2, "--eval-every", 2, "--eval-episodes", 2, "--gradient-steps", 1)
     call("downstream", kitchen, "--task", "kitchen-bip", *sizes, "--json")
     result = json.loads(capsys.readouterr().out)
-    assert result["bound"]["undiscounted"] == 50
+    assert result["bound"]["undiscounted"] == pytest.approx(50)
     assert result["do_nothing"] == {"discounted": 0.0, "undiscounted": 0.0}
     assert "expert" not in result
     assert result["env_steps"] == 4 * 250

@@ -13,23 +13,30 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from conftest import call
-from susd.envs.base import HostStep, Scaling
+from conftest import call, refused
+from evaluation.two_points import TwoPoints
+from susd.envs.base import EnvSpec, HostStep, Scaling
+from susd.errors import UserError
+from susd.evaluation import state_goals
 from susd.evaluation.zero_shot import (
     QUANTILE,
     SEEDS,
     Trajectory,
     at_random,
+    draw,
     facts,
     interval,
     play,
     summarise,
+    tables,
     towards,
     undefined,
 )
+from susd.factors import Factorization
 from susd.methods.registry import method as method_card
 from susd.skills import SkillSpace
 from susd.tasks.goals import RULES, GoalTask
+from susd.training.agent import Agent
 
 ANT, CHEETAH = RULES["ant"], RULES["half_cheetah"]
 ALL = np.arange(2)
@@ -243,7 +250,7 @@ def test_evaluation_of_a_run(
     call(*arguments, "--json")
     report = json.loads(capsys.readouterr().out)
     assert report == json.loads((run / "evaluation" / "zero-shot.json").read_text())
-    assert (report["evaluation_seed"], report["options"]) == (3, {"steps": 60})
+    assert (report["evaluation_seed"], report["options"]) == (3, {"steps": 60, "goal": "", "goals": 100, "tolerance": 0.1})
     assert report["config"]["env"] == env
     assert report["meta"]["versions"]
     (result,) = report["results"]
@@ -267,8 +274,169 @@ def test_evaluation_of_a_run(
 
 
 def test_undefined() -> None:
-    assert undefined("gunner", method_card("susd")) == "zero-shot goals are defined in ant and half_cheetah, not in gunner"
     for name in ("diayn", "diayn-discrete", "dusdi"):
         assert undefined("ant", method_card(name)).endswith(f"unlike that of {name}")
     for name in ("susd", "metra", "lsd", "csd"):
-        assert undefined("half_cheetah", method_card(name)) == ""
+        assert undefined("half_cheetah", method_card(name)) == undefined("gunner", method_card(name)) == ""
+
+
+# --- goals that are states, in any environment ----------------------------------------------------------------------------
+
+
+class Tokens:
+    """Host environments with a token that moves and a wall that does not; token 0 ends its episode beyond 0.5."""
+
+    num_envs = 3
+    factors = Factorization.from_mapping({"token": [0, 1], "wall": [2]}, 3)
+    spec = EnvSpec("tokens", 3, 2, 6, factors, (), {}, scaling=Scaling((0.0, 0.0, 0.0), (1.0, 0.5, 1.0)))
+
+    def reset(self, seed: int) -> np.ndarray:
+        wall = np.random.default_rng(seed).uniform(size=(3, 1))
+        self.state = np.concatenate([np.zeros((3, 2)), wall], axis=1)
+        return self.observe()
+
+    def observe(self) -> np.ndarray:
+        return np.asarray(self.spec.scaling.normalise(self.state), np.float32)  # type: ignore[union-attr]
+
+    def step(self, actions: np.ndarray) -> HostStep:
+        self.state[:, :2] += 0.2 * actions
+        reached, ended = self.observe(), np.array([self.state[0, 0] > 0.5, False, False])
+        self.state[ended, :2] = 0.0
+        return HostStep(self.observe(), reached, ended, np.zeros(3, bool))
+
+    def render(self, index: int = 0, size: int = 400) -> np.ndarray:
+        raise NotImplementedError
+
+
+def able(env: Any, space: SkillSpace, encode: Any, action: Any = lambda skill: skill) -> Any:
+    """An agent whose skill is its action, unless `action` changes it."""
+    trainer: Any = SimpleNamespace(
+        env=env,
+        horizon=env.spec.horizon,
+        config=SimpleNamespace(method="susd"),
+        learner=SimpleNamespace(method=SimpleNamespace(skills=space, encode=encode)),
+        policy=lambda actor, sampled=True: lambda obs, skill, key: action(jnp.asarray(skill)),
+    )
+    return Agent(trainer, jnp.zeros(()), jnp.zeros(()), 0, 1)  # type: ignore[arg-type]
+
+
+def two_points(prior: str = "factor_sphere", action: Any = lambda skill: skill) -> Any:
+    return able(TwoPoints(), SkillSpace(prior, 2, 2), lambda params, obs: 3.0 * obs[:, 1:], action)
+
+
+@pytest.fixture(scope="module")
+def found() -> Any:
+    return state_goals.measure(two_points("factor_ball"), 0, "", 0, 40, 0.1)
+
+
+def test_goals_that_random_skills_visited_are_reached(found: Any) -> None:
+    assert (found["goals"], found["steps"], found["tolerance"], list(found["spread"])) == (40, 8, 0.1, ["a", "b"])
+    kinds = found["kinds"]
+    assert set(kinds["single"]) == {"a", "b"}
+    assert set(kinds["whole"]) == {"a", "b", "all"}
+    for by_name in kinds.values():
+        for ways in by_name.values():
+            assert ways["goal"]["reached"] == 1.0
+            assert max(ways["random_skill"]["reached"], ways["do_nothing"]["reached"]) < 0.5
+            assert ways["goal"]["interval"] == [pytest.approx(40 / (40 + 1.96**2), abs=1e-3), 1.0]
+    assert kinds["single"]["a"]["goal"]["distance"] < 0.01 < kinds["single"]["a"]["random_skill"]["distance"]
+    both = [kinds["whole"][name]["random_skill"]["reached"] for name in ("all", "a", "b")]
+    assert both[0] <= min(both[1:])
+
+
+def test_a_given_goal() -> None:
+    agent, text = two_points(), "b=0.45:0.52,a[1]=0.5"
+    found = state_goals.measure(agent, 0, text, 10, 12, 0.2)
+    assert (found["steps"], set(found["spread"])) == (10, {"a", "b"})
+    assert list(found["kinds"]) == [text]
+    for ways in found["kinds"][text].values():
+        assert ways["goal"]["reached"] == 1.0
+    assert found["kinds"][text]["b"]["do_nothing"]["reached"] == 0.0
+    assert found["kinds"][text]["a"]["do_nothing"]["reached"] == 1.0
+    with pytest.raises(UserError, match="the goal names 'c'; factors are a, b"):
+        state_goals.measure(agent, 0, "c=1", 10, 12, 0.2)
+
+
+def test_skills_that_ignore_their_goal_are_no_better_than_random() -> None:
+    turned = two_points(action=lambda skill: -skill)
+    whole = state_goals.measure(turned, 0, "", 0, 40, 0.1)["kinds"]["whole"]
+    assert whole["all"]["goal"]["reached"] <= 0.1
+
+
+def test_nothing_moves() -> None:
+    still = two_points(action=lambda skill: 0 * skill)
+    with pytest.raises(UserError, match="random skills move nothing in two_points within 8 steps"):
+        state_goals.measure(still, 0, "", 0, 4, 0.1)
+
+
+def test_host_environment() -> None:
+    """Batches of three make five episodes; an episode that ends early counts where it ended; the wall is no goal."""
+    agent = able(Tokens(), SkillSpace("sphere", 1, 2), lambda params, obs: obs[:, :2] * jnp.array([1.0, 0.5]))
+    episodes = state_goals.Episodes(agent, 5, 6, 0)
+    states = episodes.run(lambda obs, rows: np.full((3, 2), 1.0))
+    assert states.shape == (6, 5, 3)
+    raw = np.asarray(Tokens.spec.raw(states))
+    np.testing.assert_allclose(raw[-1, :, 0], [0.6, 1.2, 1.2, 0.6, 1.2], atol=1e-5)
+    np.testing.assert_array_equal(episodes.run(lambda obs, rows: np.zeros((3, 2)))[0, :, 2], states[0, :, 2])  # same starts
+    found = state_goals.measure(agent, 0, "", 0, 5, 0.1)
+    assert found["spread"]["wall"] == 0.0
+    assert set(found["kinds"]) == {"whole"}
+    assert found["kinds"]["whole"]["token"]["goal"]["reached"] >= 0.6
+
+
+def test_wilson_interval() -> None:
+    for reached, count in ((0, 10), (3, 10), (100, 100), (41, 100)):
+        found = state_goals.share(np.arange(count) < reached)
+        expected = stats.binomtest(reached, count).proportion_ci(0.95, "wilson")
+        np.testing.assert_allclose(found["interval"], [expected.low, expected.high], atol=1e-6)
+        assert found["reached"] == reached / count
+
+
+def test_facts_tables_and_figure(found: Any, tmp_path: Path) -> None:
+    given = found | {"kinds": {"a[1]=0": {"a": found["kinds"]["whole"]["a"], "all": found["kinds"]["whole"]["all"]}}}
+    result = {"states": found, "--goal a[1]=0": given}
+    recorded = {(subject, metric): (step, value) for subject, step, metric, value in facts(result)}
+    assert recorded["goal>single>a", "reached"] == (8, 1.0)
+    assert recorded["whole", "tolerance"] == (8, 0.1)
+    assert recorded["goal>a[1]=0>a", "reached_high"] == (8, 1.0)
+    assert ("random_skill>whole>all", "reached") in recorded
+    assert ("goal>whole>all", "distance") not in recorded
+    assert ("goal>a[1]=0>all", "reached") not in recorded  # it names one factor only
+    first, second = tables({"results": [{"seed": 0, "epoch": 1, **result}]})
+    assert "share of 40 episodes that end within 0.1 of a factor's spread after 8 steps" in first.title
+    assert [row[0] for row in first.rows][-1] == "all factors of a whole state"
+    assert first.rows[0][1] == "100% (91 to 100)"
+    assert second.rows[0][0] == "a of a[1]=0"
+    for name, one in result.items():
+        draw(tmp_path / "zero-shot.png", TwoPoints().spec, {name: one}, {})
+    assert {path.name for path in tmp_path.iterdir()} == {"zero-shot.png", "zero-shot-goal.png"}
+
+
+@pytest.mark.slow
+def test_options_are_checked_before_any_work(
+    trained: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from susd.evaluation import evaluate
+
+    run = trained("gunner", "--epochs", 3)
+    monkeypatch.setattr(state_goals.Episodes, "run", lambda *_: pytest.fail("an episode was run"))
+    assert "the goal names 'door'" in refused(capsys, "evaluate", run, "zero-shot", "--goal", "door=1")
+    monkeypatch.setattr(evaluate, "load_all", lambda *_: pytest.fail("the run was loaded"))
+    for option, value in (("--goal", "agent"), ("--goals", 0), ("--tolerance", 0), ("--steps", -1)):
+        sentence = refused(capsys, "evaluate", run, "zero-shot", option, value)
+        assert str(value) in sentence
+    assert not (run / "evaluation").exists()
+
+
+@pytest.mark.slow
+def test_evaluation_of_any_run(trained: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A report keeps what an earlier call over the same weights found."""
+    run = Path(shutil.copytree(trained("gunner", "--epochs", 3), tmp_path / "run"))
+    call("evaluate", run, "zero-shot", "--goals", 6, "--json")
+    first = json.loads(capsys.readouterr().out)
+    call("evaluate", run, "zero-shot", "--goals", 5, "--goal", "target[4]=0.5")
+    assert "target of target[4]=0.5" in capsys.readouterr().out
+    report = json.loads((run / "evaluation" / "zero-shot.json").read_text())
+    assert set(report["results"][0]) == {"seed", "epoch", "states", "--goal target[4]=0.5"}
+    assert report["results"][0]["states"] == first["results"][0]["states"]
+    assert {path.name for path in (run / "figures").glob("zero-shot*")} == {"zero-shot.png", "zero-shot-goal.png"}

@@ -14,7 +14,8 @@ def write(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content))
 
 
-def task_result(config: dict[str, Any] | None, seeds: list[int]) -> dict[str, Any]:
+def task_result(config: dict[str, Any] | None, seeds: list[int], **way: str) -> dict[str, Any]:
+    """The result of a task; earlier versions wrote neither interface nor policy."""
     pair = {"discounted": 1.0, "undiscounted": 2.0}
     each = {kind: [value + seed for seed in seeds] for kind, value in pair.items()}
     curves = {kind: [[0.0, value] for value in values] for kind, values in each.items()}
@@ -22,7 +23,7 @@ def task_result(config: dict[str, Any] | None, seeds: list[int]) -> dict[str, An
         "task": "gunner-lim", "env": "gunner", "layout": "0", "method": "susd" if config else "flat", "seeds": seeds,
         "last_quarter": each, "bound": pair, "do_nothing": pair, "curve": {"episode": [0, 100], **curves},
         "env_steps": 5000, "seconds": 60.0, "config": {"task": "gunner-lim"}, "meta": META,
-        "skills": config and {"config": config, "epoch": 2, "seed": 0, "method": "susd"},
+        "skills": config and {"config": config, "epoch": 2, "seed": 0, "method": "susd"}, **way,
     }  # fmt: skip
 
 

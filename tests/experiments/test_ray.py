@@ -44,7 +44,7 @@ def test_lost_node(tmp_path: Path, child_environment: dict[str, str]) -> None:
     [environments.multi_particle]
     tasks = ["seq-easy"]
     [methods.flat]
-    flat = true
+    interface = "flat"
     """
     path = declare(tmp_path, text)
     loaded = suite.load(path)

@@ -8,7 +8,7 @@ import pytest
 from experiments.run_folders import META, make_run, task_result, write
 from susd.errors import UserError
 from susd.experiments import metrics_store
-from susd.experiments.extract import facts_of_run
+from susd.experiments.extract import facts_of_run, task_label
 from susd.experiments.metrics_store import select
 from susd.experiments.record import labels, record
 
@@ -42,6 +42,26 @@ def test_task_without_skills(tmp_path: Path) -> None:
     write(tmp_path / "flat" / "result.json", task_result(None, [3]))
     facts = facts_of_run(tmp_path / "flat")
     assert {(fact.job, fact.label) for fact in facts} == {("gunner/flat-s3/lim@0", "flat")}
+
+
+def test_ways_to_use_the_skills(tmp_path: Path) -> None:
+    """Another interface or policy is another job with another label, of the same run."""
+    for random, ending in ((False, ""), (True, "-random")):
+        run = make_run(tmp_path / f"run{ending}", env_options={"layout": "random"} if random else {})
+        config = json.loads((run / "config.json").read_text())
+        for way in ({"interface": "goal", "policy": "joint"}, {"interface": "goal", "policy": "entity"}):
+            name = f"lim-0-{way['interface']}-{way['policy']}-s0"
+            write(run / "downstream" / name / "result.json", task_result(config, [0], **way))
+        write(run / "downstream" / "flat" / "result.json", task_result(None, [0], interface="flat", policy="joint"))
+        facts = select(facts_of_run(run), phase="downstream", metric="last_quarter_discounted", seed=0)
+        assert {(fact.job, fact.run, fact.label) for fact in facts} == {
+            *(
+                (f"gunner/susd{ending}-s0/lim@0{way}", f"gunner/susd{ending}-s0", f"susd{way}{ending}")
+                for way in ("", "-goal", "-goal-entity")
+            ),
+            ("gunner/flat-s0/lim@0", "gunner/flat-s0", "flat"),
+        }
+    assert task_label("susd-goal", "goal", "entity") == "susd-goal-entity"  # what a suite has named already is not repeated
 
 
 def test_labels_distinguish_runs(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from experiments.suites import declare
 from susd.errors import UserError
 from susd.experiments import scheduler, suite
+from susd.experiments.job import check_tasks
 from susd.methods.registry import methods
 from susd.tasks.registry import tasks
 
@@ -62,7 +63,7 @@ def test_jobs_of_a_file(tmp_path: Path) -> None:
     seeds = [3]
     evaluations = ["control"]
     [methods.flat]
-    flat = true
+    interface = "flat"
     environments = ["gunner"]
     """
     jobs = {job.name: job for job in suite.load(declare(tmp_path, text)).jobs}
@@ -106,9 +107,43 @@ def test_jobs_of_a_file(tmp_path: Path) -> None:
             "layouts_per_seed is 4; it must be from 1 to 1",
         ),
         (
-            "[environments.gunner]\n[methods.flat]\nflat = true\nepochs = 3",
-            "methods.flat: it is flat and trains no run, so it has no option 'epochs'",
+            "[environments.gunner]\n[methods.flat]\ninterface = 'flat'\nepochs = 3",
+            "methods.flat: its interface is flat and it trains no run, so it has no option 'epochs'",
         ),
+        (
+            "[environments.gunner]\ntasks = ['lim']\n[methods.susd]\ninterface = ['skill', 'flat']",
+            "interface has 'flat', which needs no run; give it an entry of its own",
+        ),
+        (
+            "[environments.gunner]\ntasks = ['lim']\n[methods.susd]\ninterface = []",
+            r"interface is \[\]; it must be a value or a list",
+        ),
+        (
+            "[environments.gunner]\ntasks = ['lim']\n[methods.susd]\ninterface = 'walk'",
+            "--interface is 'walk'; choose one of skill, goal, flat",
+        ),
+        (
+            "[environments.gunner]\ntasks = ['lim']\n[methods.diayn]\ninterface = 'goal'",
+            "methods.diayn: interface is 'goal', but diayn has no embedding",
+        ),
+        (
+            "[environments.gunner]\ntasks = ['lim']\n[methods.metra]\npolicy = 'entity'",
+            "policy is 'entity', but the skills of metra have one part",
+        ),
+        (
+            "[environments.gunner]\ntasks = [{task = 'lim', steps = 3}]\n[methods.susd]",
+            "downstream has the unknown key 'steps'; allowed are interface, policy",
+        ),
+        (
+            "downstream = {context = 'none'}\n[environments.gunner]\ntasks = ['lim']\n[methods.susd]",
+            "downstream has context = 'none', but only policy = 'entity' has one",
+        ),
+        ("[environments.gunner]\ntasks = ['reward']\n[methods.susd]", "gunner has no reward of its own"),
+        (
+            "downstream = {seeds = 0}\n[environments.gunner]\ntasks = ['lim']\n[methods.susd]",
+            "downstream has seeds = 0; it must be a number of high-level policies",
+        ),
+        ("[environments.gunner]\n[methods.flat]\nflat = true", "methods.flat: .*'flat'"),
         ("[environments.gunner]\n[methods.'a/b']\nmethod = 'susd'", "a name has only letters, digits"),
         ("evaluations = {speed = {}}\n[environments.gunner]\n[methods.susd]", "unknown evaluation 'speed'"),
         (
@@ -122,8 +157,8 @@ def test_jobs_of_a_file(tmp_path: Path) -> None:
         ),
         ("about = 'nothing'", "has no jobs"),
         (
-            "evaluations = {zero-shot = {}}\n[environments.gunner]\n[methods.susd]",
-            "evaluation 'zero-shot' is undefined: .*gunner",
+            "evaluations = {zero-shot = {}}\n[environments.gunner]\n[methods.diayn]",
+            "evaluation 'zero-shot' is undefined: .*diayn",
         ),
     ],
 )
@@ -181,3 +216,109 @@ def test_extensions_of_a_file(tmp_path: Path) -> None:
     assert (jobs[1].evaluation, jobs[1].phase, jobs[1].config) == (f"{more}:SPEED", "speed", {"scale": 2.0})
     with pytest.raises(UserError, match="evaluation 'speed' has no option 'size'; its options are scale"):
         suite.load(declare(tmp_path, text.replace("scale", "size")))
+
+
+def test_ways_to_use_the_skills(tmp_path: Path) -> None:
+    """One training for all of them; every way is a job and a label of its own."""
+    text = """
+    downstream = { seeds = 2, policy = ["joint", "entity"], context = "none" }
+    [environments.gunner]
+    tasks = ["lim", { task = "unlim", policy = "joint", horizon = 100, skill_steps = 10 }]
+    [methods.susd]
+    interface = ["skill", "goal"]
+    [methods.susd-random]
+    method = "susd"
+    interface = "goal"
+    tasks = [{ task = "lim", policy = "joint", seeds = 1 }]
+    [methods.flat]
+    interface = "flat"
+    """
+    jobs = suite.load(declare(tmp_path, text)).jobs
+    mine = {job.name.removeprefix("gunner/"): job for job in jobs if job.phase == "downstream"}
+    ways = {"": "susd", "-entity": "susd-entity", "-goal": "susd-goal", "-goal-entity": "susd-goal-entity"}
+    expected = {f"susd-s0/lim@centre{way}{seed}": label for way, label in ways.items() for seed in ("", "-s1")}
+    expected |= {f"susd-s0/unlim@centre{way}{seed}": ways[way] for way in ("", "-goal") for seed in ("", "-s1")}
+    expected |= {"susd-random-s0/lim@centre-goal": "susd-goal-random"}
+    expected |= {f"flat-s0/{task}@centre{seed}": "flat" for task in ("lim", "unlim") for seed in ("", "-s1")}
+    assert {name: job.label for name, job in mine.items()} == expected
+    assert [job.name for job in jobs if job.phase == "train"] == ["gunner/susd-s0/train", "gunner/susd-random-s0/train"]
+    other = mine["susd-s0/lim@centre-goal-entity-s1"]
+    assert (other.run, other.seed, other.method) == ("gunner/susd-s0", 1, "susd")
+    assert (other.config["seed"], other.config["skill_seed"], other.config["seeds"]) == (1, 0, 1)
+    assert (other.config["interface"], other.config["policy"], other.config["context"]) == ("goal", "entity", "none")
+    assert mine["susd-s0/lim@centre"].config["context"] == "mean"
+    short = mine["susd-s0/unlim@centre-goal"].config
+    assert (short["horizon"], short["skill_steps"], short["episodes"]) == (100, 10, 2400)
+    assert len({job.hash for job in jobs}) == len(jobs) - 2  # both runs have the same options, and one task
+
+
+def test_recorded_results_remain_valid() -> None:
+    """Options that came later change nothing where they have their usual values."""
+    jobs = {job.name: job for job in suite.load("2d-quick").jobs}
+    config = jobs["gunner/susd-s0/lim@0"].identity["config"]
+    assert config["flat"] is False
+    assert not {"interface", "policy", "context", "horizon", "skill_steps", "env", "env_options"} & config.keys()
+    flat = jobs["gunner/flat-s0/lim@0"].identity["config"]
+    assert flat["flat"] is True
+    assert flat.keys() == config.keys()
+
+
+OWN = """
+import jax.numpy as jnp
+from susd.extend import EnvSpec, Factorization, Task
+
+class Slider:
+    def __init__(self, horizon=10):
+        self.spec = EnvSpec("slider", 2, 2, horizon, Factorization.from_mapping({"x": [0], "y": [1]}, 2), (), {})
+    def reset(self, key):
+        return jnp.zeros(2)
+    def step(self, state, action, key):
+        return state + action
+    def observe(self, state):
+        return state
+    def reward(self, state, action, next_state):
+        return next_state[0]
+    def render(self, state, size=400):
+        return None
+
+class Right(Task):
+    horizon = 10
+    def reward(self, env_state):
+        return env_state[0] > 0
+
+class Wrong(Right):
+    def reward(self, env_state):
+        return env_state
+"""
+
+
+def test_tasks_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Classes, and the environment's own reward, also without skills; they are tried before any job runs."""
+    (tmp_path / "own.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    text = """
+    train = { env_options = { horizon = 20 } }
+    [environments.slider]
+    env = "own.py:Slider"
+    tasks = ["own.py:Right", "reward"]
+    [methods.susd]
+    [methods.flat]
+    interface = "flat"
+    """
+    jobs = {job.name: job for job in suite.load(declare(tmp_path, text)).jobs}
+    assert set(jobs) == {
+        *(f"slider/susd-s0/{what}" for what in ("train", "Right@random", "reward@random")),
+        *(f"slider/flat-s0/{what}" for what in ("Right@random", "reward@random")),
+    }
+    flat = jobs["slider/flat-s0/reward@random"]
+    assert (flat.config["env"], flat.config["env_options"]) == ("own.py:Slider", {"horizon": 20})
+    check_tasks(jobs.values())
+    for name, message in (
+        (("own.py:Right", "own.py:Wrong"), r"slider/susd-s0/Wrong@random: task 'Wrong': `reward` gives an array of shape"),
+        (
+            ("{ horizon = 20 }", "{ horizon = 12 }"),
+            r"slider/susd-s0/reward@random: the horizon is 12; it must be",
+        ),
+    ):
+        with pytest.raises(UserError, match=message):
+            check_tasks(suite.load(declare(tmp_path, text.replace(*name))).jobs)

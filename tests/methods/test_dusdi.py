@@ -195,7 +195,7 @@ def test_features_of_the_environments(env: str, full: Any, filtered: Any) -> Non
         method = Dusdi.from_config(config, spec)
         assert method.features == expected
         assert method.penalty == 0.1
-        assert method.skills == SkillSpace("one_hot", len(expected), config.skill_dim)
+        assert method.skills == SkillSpace("one_hot", len(expected), config.skill_dim, spec.factorization.names)
         assert method.names == spec.factorization.names
     assert_inputs(dataclasses.replace(method, hidden=16), spec.obs_size)
 

@@ -20,7 +20,7 @@ from reference import fast, random_like, random_transitions
 from susd import plugins
 from susd.config import PRESETS, Config, configure
 from susd.envs import make
-from susd.envs.base import EnvSpec
+from susd.envs.base import EnvSpec, own_dimensions
 from susd.envs.registry import env_entry
 from susd.errors import UserError
 from susd.learner import Learner, LearnerState
@@ -45,7 +45,9 @@ def flag(name: str) -> str:
 
 @cache
 def spec_of(env: str, factors: str = "") -> EnvSpec:
-    return make(env, **({"factors": int(factors)} if factors else {})).spec
+    """The facts of an environment; the first half of its observation belongs to the entities themselves."""
+    spec = make(env, **({"factors": int(factors)} if factors else {})).spec
+    return dataclasses.replace(spec, own=own_dimensions(spec.factorization, range(spec.obs_size // 2)))
 
 
 def built(config: Config) -> tuple[EnvSpec, Learner]:
@@ -58,7 +60,7 @@ def built(config: Config) -> tuple[EnvSpec, Learner]:
 
 
 def test_built_in_methods_in_order() -> None:
-    variants = ["susd-w", "susd-wf", "susd-shared", "susd-discrete", "susd-q"]
+    variants = ["susd-w", "susd-wf", "susd-shared", "susd-discrete", "susd-paced", "susd-q"]
     assert ["susd", *variants, "metra", "lsd", "csd", "diayn", "diayn-discrete", "dusdi"] == NAMES
     assert list(methods())[: len(NAMES)] == NAMES
     assert [method(name) for name in NAMES] == CARDS
@@ -183,6 +185,7 @@ def test_method_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 # --- options ----------------------------------------------------------------------------------------------------------
 
 TEXT_VALUES = {"factors": ("4", "1"), "share_agent": ("all", "ammo")}
+NEEDS = {"reward_scope": {"normalise_reward": True}}  # what an option has an effect with
 
 
 def values_of(option: str) -> tuple[Any, ...]:
@@ -195,17 +198,18 @@ def values_of(option: str) -> tuple[Any, ...]:
 @pytest.mark.parametrize("option", sorted(method_options()))
 @every_card
 def test_options_have_an_effect_or_are_refused(card: Card, option: str) -> None:
-    start = configure("gunner", "paper", method=card.name)
+    given = {"method": card.name, **NEEDS.get(option, {})}
+    start = configure("gunner", "paper", **given)
     other = [value for value in values_of(option) if value != getattr(start, option)]
     assert other
     if option in card.fixed:
         for value in other:
             with pytest.raises(UserError) as caught:
-                configure("gunner", "paper", **{"method": card.name, option: value})
+                configure("gunner", "paper", **{**given, option: value})
             wanted = f"{flag(option)} is {value!r}, but {card.name} is {card.base} with {card.fixed[option]!r}"
             assert str(caught.value) == wanted
     elif option in card.active(vars(start)):
-        changed = configure("gunner", "paper", **{"method": card.name, option: other[0]})
+        changed = configure("gunner", "paper", **{**given, option: other[0]})
         assert built(changed) != built(start)
         assert start.has(option)
     else:
@@ -213,7 +217,7 @@ def test_options_have_an_effect_or_are_refused(card: Card, option: str) -> None:
         assert getattr(start, option) == SPECS[option].default
         for value in (getattr(start, option), *other):
             with pytest.raises(UserError) as caught:
-                configure("gunner", "paper", **{"method": card.name, option: value})
+                configure("gunner", "paper", **{**given, option: value})
             check_refusal(str(caught.value), card, option, value)
 
 
@@ -223,9 +227,8 @@ def check_refusal(sentence: str, card: Card, option: str, value: Any) -> None:
     if "methods with it: " in sentence:
         able = sentence.partition("methods with it: ")[2].split(", ")
         assert card.name not in able
-        assert set(able) == {c.name for c in CARDS if configure("gunner", "paper", method=c.name).has(option)} - {
-            c.name for c in CARDS if option in c.fixed
-        }
+        configs = {c.name: configure("gunner", "paper", method=c.name, **NEEDS.get(option, {})) for c in CARDS}
+        assert set(able) == {c.name for c in CARDS if configs[c.name].has(option) and option not in c.fixed}
     else:
         assert any(f"{flag(name)} {fixed}" in sentence for name, fixed in card.fixed.items())
 
@@ -306,6 +309,15 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "gunner --method susd-wf --embedding factored": ("--embedding", "'factored'", "susd-wf is susd with 'state'"),
     "gunner --method susd-shared --weight-scope factor": ("--weight-scope", "'factor'", "susd-shared is susd with 'state'"),
     "gunner --method susd-discrete --prior sphere": ("--prior", "'sphere'", "susd-discrete is susd with 'one_hot'"),
+    "gunner --method susd-paced --prior sphere": ("--prior", "'sphere'", "susd-paced is susd with 'factor_ball'"),
+    "gunner --method metra --prior factor_ball": ("--prior", "'factor_ball'", "metra", "methods with it: susd, susd-w"),
+    "gunner --weight none --weight-cap 5": ("--weight-cap", "5", "no density model with --weight none"),
+    "gunner --weight-cap -1": ("--weight-cap", "-1", "at least 0"),
+    "gunner --method metra --std-bound soft": ("--std-bound", "'soft'", "metra", "csd"),
+    "gunner --no-normalise-reward --reward-scope factor": ("--reward-scope", "'factor'", "--no-normalise-reward"),
+    "gunner --method lsd --reward-scope factor": ("--reward-scope", "'factor'", "lsd", "susd", "dusdi"),
+    "gunner --phi-input all": ("--phi-input", "'all'", "factor, own"),
+    "gunner --method dusdi --phi-input own --features filtered": ("--features", "'filtered'", "--phi-input own"),
     "gunner --method susd-q --critic single": ("--critic", "'single'", "susd-q is susd with 'decomposed'"),
     "gunner --method diayn-discrete --prior gaussian": ("--prior", "'gaussian'", "diayn-discrete is diayn with 'one_hot'"),
     "gunner --method susd-shared --weight none": ("susd-shared", "--weight-scope state", "no density", "--weight none"),
@@ -324,6 +336,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "multi_particle --method dusdi --factors 20 --features filtered": ("--features", "'filtered'", "station", "full"),
     "gunner --method dusdi --factors 1": ("--disentangle", "0.1", "only one factor", "--disentangle 0"),
     "gunner --factors 1 --share-agent all": ("--share-agent", "'all'", "only one factor"),
+    "gunner --phi-input own": ("--phi-input", "'own'", "gunner declares no own dimensions", "choose factor"),
     "gunner --method susd-w --factors 5": ("'factors'", "5", "3, 4, 2, 1"),
 }
 
@@ -348,8 +361,15 @@ def test_contradictions_are_refused_before_the_run(
 
 TINY: dict[str, Any] = {"hidden": 8, "phi_hidden": 8, "layers": 1, "gradient_steps": 2, "batch_size": 8}
 TINY |= {"episodes": 2, "horizon": 4, "buffer_size": 200, "warmup": 16, "seed": 3}  # the second epoch is the first to learn
+LATER = {"susd-paced": {"reward_scope": "factor", "std_bound": "soft", "weight_cap": 5.0}}  # options without a variant
 SIZES = {"susd": 6, "susd-w": 6, "susd-wf": 6, "susd-shared": 6, "susd-discrete": 15, "susd-q": 6, "metra": 2, "lsd": 2}
-SIZES |= {"csd": 2, "diayn": 2, "diayn-discrete": 16, "dusdi": 15}  # of skills in gunner, which has three factors
+SIZES |= {
+    "susd-paced": 6,
+    "csd": 2,
+    "diayn": 2,
+    "diayn-discrete": 16,
+    "dusdi": 15,
+}  # of skills in gunner, which has three factors
 PAIRS = ("lsd", "csd", "dusdi")  # one for each kind of state that methods carry
 KINDS = [*(("gunner", name, 1) for name in NAMES), *(("gunner", name, 2) for name in PAIRS), ("multi_particle", "dusdi", 1)]
 # These programs run for milliseconds: compiling them is the only cost.
@@ -363,7 +383,7 @@ Compiled = Callable[[str, str, int], Trainer]
 
 def tiny(env: str, name: str, **changes: Any) -> Config:
     density = {"density_hidden": 8} if configure(env, method=name).has("density_hidden") else {}
-    return configure(env, method=name, **{**TINY, **density, **changes})
+    return configure(env, method=name, **{**TINY, **density, **LATER.get(name, {}), **changes})
 
 
 def build(env: str, name: str, seeds: int) -> Trainer:

@@ -15,7 +15,7 @@ import pytest
 from probes import Box, fit, random_batch, train, updated
 from reference import assert_first_adam_step, assert_same_gradient, differences, fast, forward, plain, random_like
 from susd.factors import Factorization
-from susd.methods.base import RunningMean
+from susd.methods.base import RunningMean, View
 from susd.methods.susd import Before, Params, Susd
 from susd.skills import SkillSpace
 from susd.types import Transition
@@ -46,6 +46,13 @@ SHARED = dataclasses.replace(METHOD, share_agent=("b", "c"))
 PLAIN = dataclasses.replace(METHOD, weight="none")
 ONE_WEIGHT = dataclasses.replace(METHOD, weight_scope="state")
 DISCRETE = dataclasses.replace(METHOD, skills=SkillSpace("one_hot", 3, 3))
+PACED = dataclasses.replace(METHOD, skills=SkillSpace("factor_ball", 3, 2))
+OWN = dataclasses.replace(  # phi sees four of the six dimensions, in two factors
+    METHOD,
+    factorization=Factorization.from_boundaries((0, 3, 4), ("a", "c")),
+    skills=SkillSpace("sphere", 2, 2),
+    view=View((3, 0, 5, 2), 6),
+)
 KEY = jax.random.key(0)
 
 
@@ -69,7 +76,8 @@ def graded(method: Susd) -> Any:
 
 @dataclass
 class Pieces:
-    r: np.ndarray  # [B, N]
+    r: np.ndarray  # [B, N] of phi
+    reward: np.ndarray  # [B, N] of the policy, without weights
     c: np.ndarray  # [B, constraints]
     square: np.ndarray  # [B, N]
     phi_loss: float
@@ -81,7 +89,9 @@ class Pieces:
 
 def inputs_of(method: Susd, i: int) -> list[int]:
     own = list(method.factorization.indices[i])
-    return [*method.factorization.indices[0], *own] if method.factorization.names[i] in method.share_agent else own
+    seen = method.view.indices or range(6)
+    indices = [*method.factorization.indices[0], *own] if method.factorization.names[i] in method.share_agent else own
+    return [seen[index] for index in indices]
 
 
 def phi_of(method: Susd, params: Params, i: int, obs: np.ndarray) -> np.ndarray:
@@ -94,16 +104,22 @@ def phi_of(method: Susd, params: Params, i: int, obs: np.ndarray) -> np.ndarray:
 
 def reference(method: Susd, params: Params, batch: Transition, eps: float = 0.05) -> Pieces:
     count, dim = len(method.factorization), method.skills.dim
-    size, state_size = batch.obs.shape
+    seen = list(method.view.indices or range(6))
+    size, state_size = len(batch.obs), len(seen)
     obs, next_obs, skill = plain(batch.obs), plain(batch.next_obs), plain(batch.skill)
     r, square = np.zeros((size, count)), np.zeros((size, count))
-    total = np.zeros(size)
+    total, reward = np.zeros(size), np.zeros((size, count))
     for i in range(count):
         delta = phi_of(method, params, i, next_obs) - phi_of(method, params, i, obs)
         own = skill[:, i * dim : (i + 1) * dim]
+        if method.skills.prior == "factor_ball":  # phi learns from the direction, the policy from the length too
+            reward[:, i] = math.sqrt(dim) * (delta * own).sum(axis=1) - (delta**2).sum(axis=1) / 2
+            own = np.array([z / np.linalg.norm(z) if z.any() else z for z in own])
         r[:, i] = (delta * own).sum(axis=1)
         if method.skills.prior == "one_hot":  # Appendix F: the coordinate of the skill minus the mean of the D - 1 others
             r[:, i] -= (delta * (1 - own)).sum(axis=1) / (dim - 1)
+        if method.skills.prior != "factor_ball":
+            reward[:, i] = r[:, i]
         square[:, i] = (delta**2).sum(axis=1) / dim
         total += (delta**2).sum(axis=1)
     bound = (total / (count * dim))[:, None] if method.constraint == "joint" else square  # the latter: ||delta_i||^2 <= D
@@ -114,11 +130,11 @@ def reference(method: Susd, params: Params, batch: Transition, eps: float = 0.05
 
     if params.density is None:
         none = np.zeros((size, 0))
-        return Pieces(r, c, square, float(phi_loss), dual_loss, 0.0, np.ones((size, count)), none)
+        return Pieces(r, reward, c, square, float(phi_loss), dual_loss, 0.0, np.ones((size, count)), none)
     nets = params.density.nets
     mean, log_std = (forward(obs, [w[k] for w in nets.weights], [b[k] for b in nets.biases]) for k in range(2))
     sigma = np.exp(np.clip(log_std, math.log(0.4), math.log(1e6)))
-    z_score = (next_obs - obs - mean) / sigma
+    z_score = ((next_obs - obs)[:, seen] - mean) / sigma
     nll = (0.5 * z_score**2 + np.log(sigma) + 0.5 * math.log(2 * math.pi)).sum(axis=1).mean()
     geometric = np.prod(sigma, axis=1) ** (1 / state_size)
     kappa = z_score**2 * geometric[:, None] ** 2
@@ -126,7 +142,7 @@ def reference(method: Susd, params: Params, batch: Transition, eps: float = 0.05
     for i, indices in enumerate(method.factorization.indices):
         counted = indices if method.weight_scope == "factor" else range(state_size)
         w[:, i] = np.sqrt(sum(kappa[:, d] for d in counted) / state_size)
-    return Pieces(r, c, square, float(phi_loss), dual_loss, float(nll), w, kappa)
+    return Pieces(r, reward, c, square, float(phi_loss), dual_loss, float(nll), w, kappa)
 
 
 VARIANTS = {
@@ -138,6 +154,8 @@ VARIANTS = {
     "no weight": PLAIN,
     "one weight": ONE_WEIGHT,
     "discrete": dataclasses.replace(DISCRETE, constraint="per_factor"),
+    "paced": PACED,
+    "own dimensions": OWN,
 }
 
 
@@ -180,6 +198,20 @@ def test_losses_weights_and_gradients(method: Susd) -> None:
         assert float(info[f"factor/{name}/weight"]) == pytest.approx(expected.w[:, i].mean(), rel=1e-3)
 
 
+def test_phi_ignores_parts_at_rest() -> None:
+    """A part of length zero has no direction; its length does not matter otherwise."""
+    params, batch = params_of(PACED), batch_of(PACED)
+    skill = np.array(batch.skill)
+    skill[:, 2:4] = 0.0
+    (_, (_, _, info)), _ = graded(PACED)(params, PACED.init_stats(params), batch._replace(skill=skill), KEY)
+    assert float(info["factor/b/reward"]) == 0.0
+    half, full = (
+        graded(PACED)(params, PACED.init_stats(params), batch._replace(skill=s), KEY)[1] for s in (skill / 2, skill)
+    )
+    for one, other in zip(jax.tree.leaves(half.phi), jax.tree.leaves(full.phi), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
 def test_comparison_includes_the_clamp() -> None:
     """Some standard deviations are clamped, and some are not."""
     log_std = plain(fast(lambda p, o: p.density(o)[1])(params_of(METHOD), batch_of(METHOD).obs))
@@ -192,7 +224,7 @@ def test_reward_is_the_weighted_sum(method: Susd) -> None:
     expected = reference(method, params, batch)
     weight = np.random.default_rng(5).uniform(0.5, 2, expected.r.shape)
     before = Before(None if method.weight == "none" else weight.astype(np.float32))
-    parts = expected.r if method.weight == "none" else weight * expected.r
+    parts = expected.reward if method.weight == "none" else weight * expected.reward
     reward = fast(method.reward)(params, before, batch)
     np.testing.assert_allclose(reward.parts, parts, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(reward.total, parts.sum(axis=1), rtol=1e-3, atol=1e-4)
@@ -234,6 +266,35 @@ def test_one_weight_for_all_factors() -> None:
     weight, stats = weight_of(ONE_WEIGHT)
     np.testing.assert_allclose(weight, np.repeat(np.sqrt(kappa.mean(axis=1))[:, None], 3, axis=1), rtol=1e-3)
     assert float(stats.value) == pytest.approx(weight.mean(), rel=1e-4)
+
+
+def test_largest_weight() -> None:
+    raw, stats = weight_of(METHOD)
+    assert raw.max() > 1.5 * raw.mean()
+    for weight, divisor in [("raw", 1.0), ("mean", raw.mean())]:
+        capped, same = weight_of(dataclasses.replace(METHOD, weight=weight, weight_cap=1.5))
+        np.testing.assert_allclose(capped, np.minimum(raw, 1.5 * raw.mean()) / divisor, rtol=1e-3)
+        assert float(same.value) == pytest.approx(float(stats.value), rel=1e-5)  # the mean is that of all weights
+
+
+def test_soft_bound_passes_the_gradient() -> None:
+    """Far below the floor a clipped log-std has no gradient; a softplus has some, and above the floor it changes little."""
+    params = params_of(METHOD)
+    biases = np.array(params.density.nets.biases[-1])
+    low = eqx.tree_at(lambda p: p.density.nets.biases[-1], params, biases - np.array([0.0, 4.0])[:, None])
+    soft = eqx.tree_at(lambda p: p.density, low, dataclasses.replace(low.density, bound="soft"))
+    obs = batch_of(METHOD).obs
+    log_std = {name: plain(fast(lambda p, o: p.density(o)[1])(p, obs)) for name, p in (("clip", low), ("soft", soft))}
+    assert (log_std["soft"] >= math.log(0.4) - 1e-6).all()
+    still = (log_std["clip"] <= math.log(0.4) + 1e-6).all(axis=0)  # dimensions that are below the floor everywhere
+    assert still.any()
+    for name, p in (("clip", low), ("soft", soft)):
+        _, gradient = graded(METHOD)(p, METHOD.init_stats(p), batch_of(METHOD), KEY)
+        slope = np.abs(plain(gradient.density.nets.biases[-1][1]))
+        assert (slope[still] > 0).all() == (name == "soft")
+    high = eqx.tree_at(lambda p: p.density.nets.biases[-1], soft, biases + np.array([0.0, 9.0])[:, None])
+    plainly = eqx.tree_at(lambda p: p.density, high, dataclasses.replace(high.density, bound="clip"))
+    np.testing.assert_allclose(high.density(obs)[1], plainly.density(obs)[1], rtol=1e-2)
 
 
 def test_mean_weight_uses_the_running_mean() -> None:
@@ -420,3 +481,20 @@ def test_discrete_skills_of_both_factors() -> None:
         assert middle.min() < -0.9
         assert middle.max() > 0.9
         assert np.abs(own - middle[:, None]).mean() < 0.25  # almost independent of the other part
+
+
+@pytest.mark.slow
+def test_paced_skills_rest_and_move_half_as_fast() -> None:
+    """Walls are out of reach, so the distance is the speed: zero stays, half of the length goes about half as far."""
+    result = train(Box((0.1, 0.02), (9.0, 9.0)), "susd-paced", 200, skill_dim=1, discount=0.3)
+    skills = np.array([[0.0, 0.0], [0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [-1.0, 0.0], [0.5, 1.0], [-0.5, -1.0], [1.0, 0.5]])
+    ends = result.rollout(skills)[-1] / (20 * np.array([0.1, 0.02]))  # as shares of the farthest that is possible
+    signs = np.sign([ends[3, 0], ends[1, 1]])
+    assert (np.abs(ends[[3, 4], 0]) > 0.6).all()
+    assert (np.abs(ends[[1, 2], 1]) > 0.6).all()
+    ends = ends * signs
+    full = np.abs(ends[[3, 4], 0]).mean(), np.abs(ends[[1, 2], 1]).mean()
+    np.testing.assert_allclose(ends[[0, 1, 2], 0] / full[0], 0.0, atol=0.25)  # at rest, whatever the other factor does
+    np.testing.assert_allclose(ends[[0, 3, 4], 1] / full[1], 0.0, atol=0.25)
+    np.testing.assert_allclose(ends[[5, 6], 0] / full[0], [0.5, -0.5], atol=0.25)
+    np.testing.assert_allclose(ends[7, 1] / full[1], 0.5, atol=0.25)

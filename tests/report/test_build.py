@@ -19,7 +19,7 @@ from susd.experiments import metrics_store
 from susd.experiments.extract import RANDOM
 from susd.experiments.metrics_store import SECONDS, Fact
 from susd.report import parity
-from susd.report.aggregate import Score, Setting, improvements, interquartile_means
+from susd.report.aggregate import Score, Setting, by_way, improvements, interquartile_means
 from susd.report.build import build, report
 from susd.report.claims import claims
 from susd.report.labels import base
@@ -315,6 +315,41 @@ def test_claims_name_the_winning_rivals() -> None:
 def lines_of(results: Path, tmp_path: Path) -> list[Line]:
     data = load_results([results], tmp_path)
     return parity.compare(data.facts, data.scores, data.presets)
+
+
+def test_claims_compare_like_with_like() -> None:
+    """Goal actions with goal actions, and each way with learning without skills."""
+    tasks = {
+        "a": {"susd": scored(5.0, 5.2), "susd-goal": scored(9.0, 9.2), "metra": scored(6.0, 6.4), "flat": scored(1.0, 2.0)},
+        "b": {"susd": scored(5.0, 5.2), "susd-goal": scored(9.0, 9.2), "metra-goal": scored(6.0, 6.4)},
+    }
+    assert {way: {t: list(of) for t, of in found.items()} for way, found in by_way(tasks).items()} == {
+        (): {"a": ["susd", "metra", "flat"], "b": ["susd"]},
+        ("goal",): {"a": ["susd", "flat"], "b": ["susd", "metra"]},
+    }
+    found = dict(claims([], {Setting("gunner", "fixed", "fixed"): tasks}, "gunner", "fixed"))
+    assert list(found) == ["Tasks", "Tasks, goal actions"]
+    assert found["Tasks"].startswith("SUSD has the highest mean in 0 of 1. It is behind in a (METRA")
+    assert found["Tasks, goal actions"].startswith("SUSD has the highest mean in 2 of 2.")
+
+
+def test_tasks_without_references(tmp_path: Path) -> None:
+    """A task of the user may have neither a bound nor an expert; ways to use the skills have columns of their own."""
+    rng, path = np.random.default_rng(0), tmp_path / "facts.jsonl"
+    for label, skill in (("susd", 0.4), ("susd-goal", 0.8), ("susd-goal-entity", 0.9), ("flat", 0.1)):
+        numbers = [row for row in task_numbers(rng, "lim", "random", skill) if not row[2].startswith(("bound", "expert"))]
+        job(path, "make", label, 0, "Tidy@random", "downstream", (("Tidy@random", *row[1:]) for row in numbers))
+    text = report(tmp_path).read_text()
+    for part in (
+        "Tidy",
+        "SUSD, goal actions, entity-wise",
+        "no skills",
+        "do nothing -1.0",
+        "neither a scripted expert",
+    ):
+        assert part in text
+    assert "expert 1" not in text
+    assert "“Goal actions”: the high-level policy chooses a point" in text
 
 
 def test_parity_has_all_values_of_the_paper(built: Path, results: Path, tmp_path: Path) -> None:

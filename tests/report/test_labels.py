@@ -3,7 +3,7 @@
 import itertools
 
 from susd.methods.registry import methods
-from susd.report.labels import in_order, is_rival, is_variant, looks, title_of
+from susd.report.labels import in_order, is_rival, is_variant, looks, split_way, title_of
 
 LABELS = [*methods(), "flat", "metra-same-size", "csd-same-size", "susd-4-factors", "other", "another"]
 
@@ -11,6 +11,22 @@ LABELS = [*methods(), "flat", "metra-same-size", "csd-same-size", "susd-4-factor
 def test_titles() -> None:
     titles = {"susd": "SUSD", "flat": "no skills", "metra-same-size": "METRA (same size)", "mine": "mine"}
     assert {label: title_of(label) for label in titles} == titles
+
+
+def test_ways_to_use_the_skills() -> None:
+    """They are part of the title; a method with other high-level actions is no variant of itself."""
+    titles = {
+        "susd-goal": "SUSD, goal actions",
+        "susd-goal-entity": "SUSD, goal actions, entity-wise",
+        "susd-w-entity": "SUSD-w, entity-wise",
+        "metra-same-size-goal": "METRA (same size), goal actions",
+        "mine-goal": "mine, goal actions",
+    }
+    assert {label: title_of(label) for label in titles} == titles
+    assert split_way("susd-goal-entity") == ("susd", ("goal", "entity"))
+    assert [is_variant(label) for label in titles] == [0, 0, 1, 1, 0]
+    assert [is_rival(label) for label in titles] == [0, 0, 0, 1, 1]
+    assert in_order(["flat", "metra", "susd-goal", "susd"]) == ["susd", "susd-goal", "metra", "flat"]
 
 
 def test_order() -> None:

@@ -1,4 +1,4 @@
-"""Scripted experts, doing nothing and the ceiling of every task, compared with the scores of the specification."""
+"""Scripted experts, doing nothing and the highest rewards of every task, compared with the scores of the specification."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -12,6 +12,7 @@ import pytest
 from reference import fast
 from susd.downstream.controller import returns
 from susd.downstream.vector import first_state
+from susd.envs.base import HostStep
 from susd.envs.multi_particle import fixed_layout
 from susd.tasks import make_task, tasks
 from susd.tasks.base import HostTask, Task
@@ -54,7 +55,7 @@ def measured(name: str) -> tuple[Scores, Scores]:
     return good, idle
 
 
-def test_ceilings_are_those_of_the_paper() -> None:
+def test_bounds_are_those_of_the_paper() -> None:
     """Discounted by 0.99 per high-level action: 9.56 for each agent, 56.2 / 37.1 / 18.4, 173.2, and 39.5 in the Kitchen."""
     expected = {"gunner-lim": 173.2, "gunner-unlim": 173.2}
     expected |= {f"kitchen-{task}": 39.5 for task in ("bip", "mip", "pos", "pot")}
@@ -63,11 +64,12 @@ def test_ceilings_are_those_of_the_paper() -> None:
     assert set(expected) == set(tasks())
     for name, value in expected.items():
         task = make_task(name)
-        best = task.ceiling
-        assert best.shape == (task.horizon // 5,)
-        assert best.sum() == task.bound
-        assert best @ 0.99 ** np.arange(len(best)) == pytest.approx(value, abs=0.05)
-        both = returns(jnp.asarray(np.repeat(best, 5), jnp.float32))
+        best = task.best
+        assert best is not None
+        assert best.shape == (task.horizon,)
+        assert best.sum() / 5 == task.bound
+        assert best / 5 @ 0.99 ** (np.arange(len(best)) // 5) == pytest.approx(value, abs=0.05)
+        both = returns(jnp.asarray(best, jnp.float32))
         assert float(both["undiscounted"]) == pytest.approx(task.bound)
         assert float(both["discounted"]) == pytest.approx(value, abs=0.05)
 
@@ -141,17 +143,15 @@ def test_expert_with_both_action_interfaces() -> None:
     np.testing.assert_array_equal(*both)
 
 
-def test_ceiling_is_required_and_expert_is_not() -> None:
+def test_bound_and_expert_are_optional() -> None:
     class Bare(HostTask):
         horizon = 10
 
-        def score(self) -> np.ndarray:
+        def reward(self, step: HostStep) -> np.ndarray:
             return np.zeros(1)
 
     class Bounded(Bare):
-        ceiling = np.ones(2)
+        best = np.ones(10)
 
-    bare: Any = Bare
-    with pytest.raises(TypeError, match="ceiling"):
-        bare("bare", None)
-    assert (Bounded("bounded", None).bound, Bounded("bounded", None).expert) == (2.0, None)
+    assert (Bare("bare", None).bound, Bare("bare", None).expert, Bare("bare", None).parts) == (None, None, None)
+    assert Bounded("bounded", None).bound == 2.0

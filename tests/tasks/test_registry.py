@@ -75,6 +75,7 @@ class Shooting(GunnerTask):
     horizon = 500
 
 ENTRY = TaskEntry("gunner-shoot", "gunner", Shooting, {"limited": True}, presets={"quick": {"hidden": 8}})
+ANY = TaskEntry("any", "", Shooting, {"limited": True})
 ELSEWHERE = TaskEntry("reach", "envs.py:Points", Shooting)
 WRONG = Shooting
 """
@@ -92,8 +93,10 @@ def test_task_in_a_file(tmp_path: Path) -> None:
     assert isinstance(task, GunnerTask)
     assert (task.name, task.horizon, task.bound) == ("gunner-shoot", 500, 200)
     assert task_entry(f"{file}:ELSEWHERE").env == f"{tmp_path}/envs.py:Points"  # relative to the file of the task
-    with pytest.raises(UserError, match=r"WRONG is a ABCMeta; it must be a susd\.extend\.TaskEntry"):
-        task_entry(f"{file}:WRONG")
+    assert task_entry(f"{file}:ANY", "gunner").env == "gunner"  # of the run
+    assert task_entry(f"{file}:WRONG", "gunner").name == "WRONG"  # a class is a task, too
+    with pytest.raises(UserError, match=r"task 'WRONG' cannot be made for gunner: TypeError: .*limited"):
+        make_task(f"{file}:WRONG", make("gunner"))
 
 
 def test_task_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from susd.cli.common import NON_FINITE, Commands, add_options
-from susd.downstream.config import DownstreamConfig
+from susd.downstream.config import FROM_RUN, DownstreamConfig
 
 
 def add(commands: Commands) -> None:
@@ -17,12 +17,18 @@ def add(commands: Commands) -> None:
     command = commands.add_parser(
         "downstream", help="learn a task over the skills of a run", usage="susd downstream RUN --task TASK [options]"
     )
-    command.add_argument("run", nargs="?", type=Path, metavar="RUN", help="a trained run; none is needed with --flat")
+    command.add_argument(
+        "run",
+        nargs="?",
+        type=Path,
+        metavar="RUN",
+        help="a trained run; with --interface flat only needed if the task names no environment",
+    )
     command.add_argument("--out", type=Path, metavar="DIR", help="folder of the result; default: one below RUN/downstream")
     command.add_argument("--force", action="store_true", help="replace a finished result")
     command.add_argument("--quiet", action="store_true", help="no progress bar and no table")
     command.add_argument("--json", action="store_true", help="print the result as JSON instead of a table")
-    add_options(command, (f for f in dataclasses.fields(DownstreamConfig) if f.name != "run"), required=("task",))
+    add_options(command, (f for f in dataclasses.fields(DownstreamConfig) if f.name not in FROM_RUN), required=("task",))
     command.set_defaults(command=run)
 
 
@@ -31,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     from susd.downstream.config import configure_downstream, folder_of
     from susd.downstream.result import format_result
 
-    names = {field.name for field in dataclasses.fields(DownstreamConfig)} - {"run", "task"}
+    names = {field.name for field in dataclasses.fields(DownstreamConfig)} - {*FROM_RUN, "task"}
     changes = {name: value for name, value in vars(options).items() if name in names}
     config = configure_downstream(options.run, options.task, **changes)
     folder = options.out or folder_of(config)

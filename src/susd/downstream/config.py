@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,13 @@ from susd import plugins
 from susd.config import MAX_SEED, check_option, option, sac_option
 from susd.errors import UserError
 from susd.runs.folder import RunFolder
-from susd.tasks.registry import BUILT_IN, TaskEntry, names, task_entry
+from susd.tasks.registry import BUILT_IN, REWARD, SKILL_STEPS, TaskEntry, names, task_entry
 
+INTERFACES = ("skill", "goal", "flat")
+POLICIES = ("joint", "entity")
+CONTEXTS = ("mean", "none")
+USUAL = (INTERFACES[0], POLICIES[0])  # the paper's
+FROM_RUN = ("run", "env", "env_options")  # fields that are no options of the command line
 RETURNS = ("discounted", "undiscounted")
 LAYOUTS = {entry.env: entry.layouts for entry in BUILT_IN}
 LAYOUT_HELP = "; ".join(f"{env}: {layouts.describe} (default {layouts.default})" for env, layouts in LAYOUTS.items())
@@ -22,15 +29,34 @@ LAYOUT_HELP = "; ".join(f"{env}: {layouts.describe} (default {layouts.default})"
 class DownstreamConfig:
     """One task learned over one skill policy, or without skills. The defaults are the `quick` preset."""
 
-    task: str = option("", f"task: {', '.join(names())}, without the environment's name if you like, or FILE.py:NAME")
+    task: str = option(
+        "",
+        f"task: {', '.join(names())}, without the environment's name if you like; {REWARD}: the environment's own; or "
+        "FILE.py:NAME",
+    )
     run: str = option("", "run folder of the skills")
-    flat: bool = option(False, "learn without skills: an action of the environment in every step, with the same budget")
+    env: str = option("", "environment; from the run, or the one that the task names")
+    env_options: dict[str, Any] = field(default_factory=dict, metadata={"help": "options of the environment without a run"})
+    interface: str = option(
+        "skill",
+        "what a high-level action is: a skill (the paper's), a goal in the space of phi, or without skills (flat) an "
+        "action of the environment in every step",
+        INTERFACES,
+    )
+    policy: str = option(
+        "joint", "high-level policy: one network of the whole view, or one shared by all factors (entity)", POLICIES
+    )
+    context: str = option(
+        "mean", "what the entity-wise policy sees of other factors: the mean of their embeddings, or none", CONTEXTS
+    )
     preset: str = option("quick", "preset that the other options start from", ("quick", "paper"))
     layout: str = option("", f"start of the episodes; {LAYOUT_HELP}")
     skill_seed: int = option(0, "seed of RUN whose skills are used; default: its first", low=0, high=MAX_SEED)
     seed: int = option(0, "random seed of the high-level policy", low=0, high=MAX_SEED)
     seeds: int = option(1, "high-level policies that are trained, with the seeds seed, seed+1, ..", low=1, high=1024)
 
+    horizon: int = option(0, "environment steps of an episode; 0: as the task defines it", low=0, high=10**7)
+    skill_steps: int = option(SKILL_STEPS, "environment steps per high-level action over skills", low=1, high=10_000)
     episodes: int = option(10_000, "training episodes", low=1, high=10**9)
     gradient_steps: int = option(2, "gradient steps per episode", low=1)
     num_envs: int = option(20, "parallel episodes of a round, which the gradient steps follow", low=1, high=10_000)
@@ -42,7 +68,7 @@ class DownstreamConfig:
     actor_activation: str = sac_option("actor_activation", "relu")
     precision: str = sac_option("precision", "float32")
     learning_rate: float = sac_option("learning_rate", 1e-3)
-    discount: float = sac_option("discount", 0.99)
+    discount: float = option(0.99, f"discount factor per {SKILL_STEPS} environment steps", low=0.0, high=1.0)
     tau: float = sac_option("tau", 0.005)
     alpha_init: float = sac_option("alpha_init", 0.1)
     target_entropy: float = sac_option("target_entropy", -0.5)
@@ -59,12 +85,18 @@ class DownstreamConfig:
             if (value := getattr(self, name)) % self.num_envs:
                 flag = name.replace("_", "-")
                 raise UserError(f"--{flag} is {value}; it must be a multiple of --num-envs, which is {self.num_envs}")
+        if self.policy == "entity" and self.interface == "flat":
+            raise UserError("--policy is 'entity', but the actions of --interface flat belong to no factor; choose joint")
+        if self.horizon % self.skill_steps:
+            raise UserError(
+                f"--horizon is {self.horizon}; it must be a multiple of --skill-steps, which is {self.skill_steps}"
+            )
         self.entry.layout_options(self.layout)
 
     @property
     def entry(self) -> TaskEntry:
         """The task."""
-        return task_entry(self.task)
+        return task_entry(self.task, self.env)
 
     def to_json(self) -> dict[str, Any]:
         """As a plain mapping."""
@@ -94,29 +126,40 @@ def preset_options(preset: Any, entry: TaskEntry) -> dict[str, Any]:
 
 def configure_downstream(run: str | Path | None, task: str, **changes: Any) -> DownstreamConfig:
     """The preset with the given options changed; the task must be one of the run's environment."""
-    entry = task_entry(task)
-    known = {spec.name for spec in dataclasses.fields(DownstreamConfig)}
+    trained = {} if run is None else RunFolder.open(Path(run)).config
+    entry = task_entry(task, trained.get("env", ""))
+    known = {spec.name for spec in dataclasses.fields(DownstreamConfig)} - set(FROM_RUN)
     if unknown := sorted(set(changes) - known):
         raise UserError(f"option {unknown[0]!r} is unknown; options are {', '.join(sorted(known))}")
     values = {**preset_options(changes.get("preset", "quick"), entry), **changes, "run": "" if run is None else str(run)}
     values["task"] = task if plugins.is_file(task) else entry.name
+    values["env"] = entry.env
     values["layout"] = str(values.get("layout", "")) or entry.layouts.default
-    flat = bool(values.get("flat"))
-    if run is None and not flat:
-        raise UserError("no run is given: name the run whose skills are used, or learn without skills with --flat")
-    if flat and "skill_seed" in changes:
-        raise UserError(f"--skill-seed is {changes['skill_seed']}; a flat policy has no skills")
+    check_interface(entry, values, changes)
     if run is not None:
-        trained = RunFolder.open(Path(run)).config
-        if not _same_env(trained["env"], entry.env):
+        if not same_env(trained["env"], entry.env):
             raise UserError(f"task {entry.name!r} is one of {entry.env}, but {run} was trained on {trained['env']}")
         seeds = range(trained["seed"], trained["seed"] + trained["seeds"])
-        if not flat and values.setdefault("skill_seed", seeds[0]) not in seeds:
+        if values.get("interface") != "flat" and values.setdefault("skill_seed", seeds[0]) not in seeds:
             raise UserError(f"--skill-seed is {values['skill_seed']}; {run} has {seeds[0]} to {seeds[-1]}")
     return DownstreamConfig(**values)
 
 
-def _same_env(name: str, other: str) -> bool:
+def check_interface(entry: TaskEntry, values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse what the interface and the policy cannot do, and options that were given but have no effect with them."""
+    flat = values.get("interface") == "flat"
+    if not values["run"] and not flat:
+        raise UserError("no run is given: name the run whose skills are used, or learn without skills: --interface flat")
+    if not entry.env:
+        raise UserError(f"task {entry.name!r} names no environment: name a run, whose environment is used")
+    for name in ("skill_seed", "skill_steps"):
+        if flat and name in given:
+            raise UserError(f"--{name.replace('_', '-')} is {given[name]}; a flat policy has no skills")
+    if "context" in given and values.get("policy", "joint") != "entity":
+        raise UserError(f"--context is {given['context']!r}, but only --policy entity has one")
+
+
+def same_env(name: str, other: str) -> bool:
     """Whether two names mean the same environment; those of files are compared by path."""
     resolved = []
     for text in (name, other):
@@ -126,11 +169,15 @@ def _same_env(name: str, other: str) -> bool:
 
 
 def folder_of(config: DownstreamConfig) -> Path:
-    """The folder of a result: RUN/downstream/TASK-LAYOUT-sSEED, or below runs/ for a flat policy."""
-    last = config.seed + config.seeds - 1
+    """The folder of a result: RUN/downstream/TASK-LAYOUT[-goal][-entity]-sSEED, or below runs/ for a flat policy."""
+    entry, last = config.entry, config.seed + config.seeds - 1
     seeds = f"s{config.seed}" + (f"-{last}" if config.seeds > 1 else "")
-    if config.flat:
-        return Path("runs") / f"flat-{config.entry.name}-{config.layout}-{seeds}"
+    if config.interface == "flat":
+        name = entry.name
+        if task_entry(config.task).env != entry.env:  # one of any environment
+            name = f"{re.sub(r'[^A-Za-z0-9_.+-]+', '-', config.env.rpartition('/')[2])}-{name}"
+        return Path("runs") / f"flat-{name}-{config.layout}-{seeds}"
     first = RunFolder.open(Path(config.run)).config["seed"]
     other = f"-skills{config.skill_seed}" if config.skill_seed != first else ""
-    return Path(config.run) / "downstream" / f"{config.entry.short}-{config.layout}-{seeds}{other}"
+    how = "".join(f"-{value}" for value in (config.interface, config.policy) if value not in USUAL)
+    return Path(config.run) / "downstream" / f"{entry.short}-{config.layout}{how}-{seeds}{other}"

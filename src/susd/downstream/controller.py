@@ -18,9 +18,9 @@ import numpy as np
 
 from susd import replay
 from susd.collect import batch_seed
+from susd.downstream.entity import EntitySac
 from susd.downstream.interface import ActionInterface
 from susd.downstream.vector import HostVectorTask, VectorTask, first_state, view_of
-from susd.networks import Actor
 from susd.replay import Replay
 from susd.sac import Sac, SacBatch, SacState
 from susd.tasks.base import SKILL_STEPS, HostTask, Task
@@ -28,7 +28,7 @@ from susd.training.trainer import subkey
 from susd.types import Info, Transition
 
 Choose = Callable[[Any, jax.Array], jax.Array]  # (view, key) -> high-level action; for one episode or a batch
-REPORTED = 0.99  # discount per K steps of the returns that are reported: the paper's plots, whatever training uses
+REPORTED = 0.99  # discount per SKILL_STEPS of the returns that are reported: the paper's plots, whatever training uses
 
 
 class ControllerState(eqx.Module):
@@ -42,7 +42,7 @@ class ControllerState(eqx.Module):
 class Episodes(NamedTuple):
     """High-level transitions [.., high-level actions, ..] for the replay, and the reward of every step, [.., horizon].
 
-    The replay's field for a skill holds the reward: here the skill is the action.
+    The replay's field for a skill holds the rewards: here the skill is the action.
     """
 
     transitions: Transition
@@ -58,22 +58,28 @@ class Controller:
 
     task: Task | HostTask
     interface: ActionInterface
-    sac: Sac
+    sac: Sac | EntitySac
     gradient_steps: int  # for every episode
     batch_size: int
     capacity: int  # episodes that the replay holds, a multiple of `num_envs`
     warmup: int  # episodes before the first gradient step
     num_envs: int = 1
+    horizon: int = 0  # environment steps of an episode; 0: those of the task
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of one episode."""
+        return self.horizon or self.task.horizon
 
     @property
     def length(self) -> int:
         """High-level actions of one episode."""
-        return self.task.horizon // self.interface.duration
+        return self.steps // self.interface.duration
 
     def init(self, seed: jax.Array) -> ControllerState:
         """The state before the first episode, as a function of the seed alone."""
         key = jax.random.key_data(jax.random.key(seed))
-        buffer = replay.init(self.capacity * self.length, self.sac.inputs, self.sac.actions, 1)
+        buffer = replay.init(self.capacity * self.length, self.sac.inputs, self.sac.actions, self.sac.rewards)
         return ControllerState(self.sac.init(subkey(jax.random.wrap_key_data(key), "init")), buffer, key)
 
     def train(self, state: ControllerState, frozen: Any, start: Any, first: int, last: int) -> tuple[ControllerState, Info]:
@@ -132,16 +138,18 @@ class Controller:
             high_action = choose(view, k_choose)
 
             def step(state: Any, key: jax.Array) -> tuple[Any, jax.Array]:
-                return task.step(state, self.interface.act(frozen, task.observe(state), high_action), key)
+                return task.step_parts(state, self.interface.act(frozen, task.observe(state), high_action), key)
 
             state, rewards = jax.lax.scan(step, state, jax.random.split(k_steps, self.interface.duration))
-            # Divided by K also where a high-level action lasts one step: then both interfaces have returns of one scale.
-            return state, (view, high_action, view_of(task, state), rewards.sum()[None] / SKILL_STEPS, rewards)
+            # Divided by SKILL_STEPS whatever the duration: then all interfaces have returns of one scale.
+            total = rewards[:, : self.sac.rewards].sum(axis=0) / SKILL_STEPS
+            return state, (view, high_action, view_of(task, state), total, rewards[:, 0])
 
         state = first_state(task, start, k_start)
         _, columns = jax.lax.scan(act, state, jax.random.split(k_run, self.length))
         view, high_action, next_view, reward, rewards = columns
-        done = (jnp.arange(self.length) == self.length - 1).astype(jnp.float32)
+        last = jnp.arange(self.length) == self.length - 1
+        done = (last & task.terminal).astype(jnp.float32)
         return Episodes(Transition(view, high_action, next_view, reward, done), rewards.reshape(-1))
 
     def collect(self, state: ControllerState, frozen: Any, start: Any, number: jax.Array) -> Episodes:
@@ -188,27 +196,32 @@ class Controller:
         `watch` is called after every step with its number.
         """
         view, rows, rewards = vector.reset(keys, batch), [], []
-        obs_size = self.task.environment.spec.obs_size
+        obs_size, first = self.task.environment.spec.obs_size, np.ones(len(view), bool)  # still in its first episode
         for number, key in enumerate(jax.random.split(batch_seed(keys[0], batch)[1], self.length)):
             before, high_action = view, np.asarray(choose(view, key))
+            total, running = np.zeros((len(view), self.sac.rewards), np.float32), np.ones(len(view), bool)
+            reached, done = view, np.full(len(view), self.task.terminal and number == self.length - 1)
             for _ in range(self.interface.duration):
-                action = np.asarray(self._act(frozen, view[:, :obs_size], high_action))
-                view, reward = vector.step(action)
-                rewards.append(reward)
+                step = vector.step(np.asarray(self._act(frozen, view[:, :obs_size], high_action)))
+                view = step.view
+                total += running[:, None] * step.rewards[:, : self.sac.rewards]
+                rewards.append(first * step.rewards[:, 0])
+                reached = np.where(running[:, None], step.reached, reached)
+                done |= running & step.terminated
+                running &= ~step.ended  # the rest of the high-level action is in the next episode and does not count
+                first &= ~step.ended
                 watch(len(rewards) - 1)
-            total = np.sum(rewards[-self.interface.duration :], axis=0)
-            done = np.full(len(view), number == self.length - 1, np.float32)
-            rows.append((before, high_action, view, total[:, None] / SKILL_STEPS, done))
+            rows.append((before, high_action, reached, total / SKILL_STEPS, done.astype(np.float32)))
         columns = (np.stack(column, axis=1) for column in zip(*rows, strict=True))
         return Episodes(Transition(*columns), np.stack(rewards, axis=1))  # type: ignore[arg-type]
 
-    def evaluate(self, vector: VectorTask, actor: Actor, frozen: Any, keys: jax.Array) -> np.ndarray:
+    def evaluate(self, vector: VectorTask, actor: Any, frozen: Any, keys: jax.Array) -> np.ndarray:
         """Rewards [episodes, horizon] with mean high-level actions, one episode for every key."""
         batches = range(-(-len(keys) // vector.num_envs))
         found = [self.run(vector, partial(self._mean, actor), frozen, keys, batch).rewards for batch in batches]
         return np.concatenate(found)[: len(keys)]
 
-    def video(self, vector: VectorTask, actor: Actor, frozen: Any, keys: jax.Array, every: int, size: int) -> np.ndarray:
+    def video(self, vector: VectorTask, actor: Any, frozen: Any, keys: jax.Array, every: int, size: int) -> np.ndarray:
         """Frames [T, size, size, 3] of the first test episode, one of `every` so many steps."""
         frames: list[np.ndarray] = []
 
@@ -253,7 +266,7 @@ class Controller:
 
 
 def returns(rewards: Any) -> dict[str, jax.Array]:
-    """Both returns [..] of rewards [.., horizon]: sums over high-level actions of their mean reward, one discounted."""
-    means = jnp.asarray(rewards).reshape(*rewards.shape[:-1], -1, SKILL_STEPS).mean(axis=-1)
-    weights = REPORTED ** jnp.arange(means.shape[-1], dtype=jnp.float32)
-    return {"discounted": means @ weights, "undiscounted": means.sum(axis=-1)}
+    """Both returns [..] of rewards [.., horizon]: sums over blocks of SKILL_STEPS of their mean reward, one discounted."""
+    weights = REPORTED ** (jnp.arange(rewards.shape[-1]) // SKILL_STEPS)
+    rewards = jnp.asarray(rewards)
+    return {"discounted": rewards @ weights / SKILL_STEPS, "undiscounted": rewards.sum(axis=-1) / SKILL_STEPS}

@@ -1,15 +1,18 @@
-"""What a high-level action means: a skill for the next K steps, or a primitive action for the next step."""
+"""What a high-level action means: a skill or a goal for the next K steps, or a primitive action for the next step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 
+from susd.methods.base import Method
+from susd.networks import Actor
 from susd.skills import SkillSpace
 from susd.tasks.base import SKILL_STEPS
+from susd.training.goals import GoalSpace
 from susd.types import Policy
 
 GAUSSIAN_RANGE = 1.5  # high-level actions over skills of a Gaussian prior cover the paper's [-1.5, 1.5]
@@ -53,6 +56,34 @@ class SkillActions:
     def act(self, frozen: Any, obs: jax.Array, high_action: jax.Array) -> jax.Array:
         """The mean action of the skill; it needs no key."""
         return self.policy(frozen)(obs[None], self.skill(high_action)[None], jax.random.key(0))[0]
+
+
+class GoalWeights(NamedTuple):
+    """The frozen weights of goal actions: skill policy, parameters of phi, and the box that goals are in."""
+
+    actor: Actor
+    params: Any
+    goals: GoalSpace
+
+
+@dataclass(frozen=True)
+class GoalActions:
+    """High-level actions are points in the space of phi. In every step the skill is the one that leads there."""
+
+    method: Method
+    policy: Callable[[Any], Policy]  # weights -> policy with mean actions
+    duration: int = SKILL_STEPS
+
+    @property
+    def size(self) -> int:
+        """Dimensions of phi, which are those of a skill."""
+        return self.method.skills.size
+
+    def act(self, frozen: GoalWeights, obs: jax.Array, high_action: jax.Array) -> jax.Array:
+        """The mean action of the skill towards the goal, given where phi is now."""
+        phi = self.method.encode(frozen.params, obs[None])[0]
+        skill = frozen.goals.skill(self.method.skills, phi, frozen.goals.goal(high_action))
+        return self.policy(frozen.actor)(obs[None], skill[None], jax.random.key(0))[0]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def format_result(result: Result, folder: Path) -> str:
     budget = f"{result['env_steps']} steps, {result['gradient_steps']} gradient steps"
     count = result["test_episodes"]
     tests = f"{count} test episode{'s' * (count > 1)} ({budget})"
-    title = f"Return of {result['task']}, layout {result['layout']}, over {tests}"
+    title = f"Return of {result['task']}, layout {result['layout']}{_way(result)}, over {tests}"
     files = [folder / name for name in ("result.json", "curve.png", "episode.mp4") if (folder / name).exists()]
     return "\n".join([title, *rows, *(f"  {file}" for file in files)])
 
@@ -41,5 +41,11 @@ def draw_result(path: Path, result: Result) -> None:
     references: dict[str, float] = {name: result[name]["discounted"] for name in shown if name in result}
     curves = dict(zip(result["seeds"], result["curve"]["discounted"], strict=True))
     skills = "no skills" if result["method"] == "flat" else f"skills of {result['method']}"
-    title = f"{result['task']}, layout {result['layout']}, {skills}"
+    title = f"{result['task']}, layout {result['layout']}, {skills}{_way(result)}"
     figures.task_curves(path, result["curve"]["episode"], curves, references, title)
+
+
+def _way(result: Result) -> str:
+    """How the skills are used, where it is not the paper's way."""
+    words = {"goal": "goal actions", "entity": "entity-wise"}
+    return "".join(f", {words[value]}" for value in (result["interface"], result["policy"]) if value in words)

@@ -26,21 +26,28 @@ import numpy as np
 from susd.config import Config, configure
 from susd.downstream.config import RETURNS, DownstreamConfig, configure_downstream, folder_of
 from susd.downstream.controller import Controller, ControllerState, returns
-from susd.downstream.interface import ActionInterface, FlatActions, SkillActions
+from susd.downstream.entity import EntitySac
+from susd.downstream.interface import ActionInterface, FlatActions, GoalActions, GoalWeights, SkillActions
 from susd.downstream.result import Result, draw_result
 from susd.downstream.vector import VectorTask, run_script, vectorize_task
+from susd.envs.base import Environment, HostEnvironment
 from susd.envs.vector import is_functional
 from susd.errors import UserError
+from susd.methods.registry import method as find_method
+from susd.methods.registry import methods
 from susd.runs.atomic import write_json
 from susd.runs.folder import RunFolder, config_hash, describe_machine, make_folder
 from susd.runs.progress import Progress
 from susd.sac import Sac
 from susd.tasks.base import SKILL_STEPS, HostTask, Task
-from susd.tasks.registry import make_task
-from susd.training.agent import load
+from susd.tasks.own import check_task
+from susd.tasks.registry import BUILT_IN, make_task
+from susd.training.agent import load, part_names
+from susd.training.goals import GoalSpace
 from susd.training.resources import available_memory, use_compilation_cache
 from susd.training.session import NonFiniteError
 from susd.training.trainer import build_env, subkey
+from susd.types import Policy
 from susd.viz.video import save_video
 
 MAX_TRANSITIONS = 1_000_000  # capacity of the replay buffer
@@ -58,7 +65,7 @@ def downstream(
     quiet: bool = True,
     **options: Any,
 ) -> Result:
-    """Learn a task over the frozen skills of a run (None with flat=True) and return the content of `result.json`.
+    """Learn a task over the frozen skills of a run (None with interface="flat") and return the content of `result.json`.
 
     Options are those of `DownstreamConfig`; `out` replaces the folder below the run, `force` an existing result.
     """
@@ -103,18 +110,20 @@ class TaskRun:
         """Load the skills, make the task, and check that all fits into memory."""
         use_compilation_cache()
         entry = config.entry
-        base = configure(entry.env, config.preset)
+        base = configure(entry.env, config.preset, env_options=config.env_options)
         if config.run:
             base = Config.from_json(RunFolder.open(Path(config.run)).config)
         env_options = base.env_options | entry.layout_options(config.layout)
         # Host environments step all parallel episodes of a round together.
         env = build_env(dataclasses.replace(base, env_options=env_options, episodes=config.num_envs))
         task = make_task(config.task, env)
+        if entry not in BUILT_IN:
+            check_task(task)
         interface: ActionInterface = FlatActions(env.spec.action_size)
-        frozen, skills = None, None
-        if not config.flat:
-            interface, frozen, skills = _load_skills(config)
-        controller = _controller(config, task, interface)
+        frozen, skills, names = None, None, tuple[str, ...]()
+        if config.interface != "flat":
+            interface, frozen, skills, names = _load_skills(config, env)
+        controller = _controller(config, task, interface, names)
         _check_memory(config, controller)
         fixed = config.layout not in entry.layouts.random
         count = config.eval_episodes if task.random_episodes or not fixed else 1
@@ -142,12 +151,14 @@ class TaskRun:
     def references(self) -> Result:
         """The bound, and the mean returns of the scripted expert (if the task has one) and of doing nothing."""
         task = self.controller.task
-        best = jnp.asarray(np.repeat(task.ceiling, SKILL_STEPS), jnp.float32)
-        scores: Result = {"bound": {kind: float(value) for kind, value in returns(best).items()}}
+        steps, scores = self.controller.steps, {}
+        if task.best is not None and steps <= len(task.best):
+            best = jnp.asarray(task.best[:steps], jnp.float32)
+            scores["bound"] = {kind: float(value) for kind, value in returns(best).items()}
         idle = np.zeros((self.vector.num_envs, task.environment.spec.action_size), np.float32)
         scripts = {"expert": self.vector.expert} if task.expert is not None else {}
         for name, script in {**scripts, "do_nothing": lambda: idle}.items():
-            scores[name] = _mean_returns(run_script(self.vector, script, self.tests))
+            scores[name] = _mean_returns(run_script(self.vector, script, self.tests, steps))
         return scores
 
     def train(self, folder: Path, quiet: bool, video: bool = False) -> Result:
@@ -189,7 +200,7 @@ class TaskRun:
 
     def _save_video(self, path: Path, state: ControllerState) -> None:
         """The first seed in the first test episode, in at most FRAMES frames; none where nothing can be drawn."""
-        every = -(-self.controller.task.horizon // FRAMES)
+        every = -(-self.controller.steps // FRAMES)
         try:
             frames = self.controller.video(self.vector, state.sac.actor, self.frozen, self.tests, every, PIXELS)
             save_video(path, frames, FPS)
@@ -211,7 +222,7 @@ class TaskRun:
                 {
                     "episode": done,
                     "seed": seed,
-                    "env_steps": done * self.controller.task.horizon,
+                    "env_steps": done * self.controller.steps,
                     "gradient_steps": learned * self.config.gradient_steps,
                     "seconds": round(seconds, 3),
                     **scores,
@@ -233,6 +244,8 @@ class TaskRun:
             "env_options": self.env_options,
             "layout": config.layout,
             "method": "flat" if self.skills is None else self.skills["method"],
+            "interface": config.interface,
+            "policy": config.policy,
             "seeds": [row["seed"] for row in rows[-1]],
             "final": {kind: curve[-1].tolist() for kind, curve in curves.items()},
             "last_quarter": {kind: curve[late].mean(axis=0).tolist() for kind, curve in curves.items()},
@@ -249,11 +262,14 @@ class TaskRun:
         }
 
 
-def _load_skills(config: DownstreamConfig) -> tuple[SkillActions, Any, dict[str, Any]]:
-    """The interface to the skills of a run, their weights, and where these come from."""
+def _load_skills(
+    config: DownstreamConfig, env: Environment | HostEnvironment
+) -> tuple[ActionInterface, Any, dict[str, Any], tuple[str, ...]]:
+    """The interface to the skills of a run, their weights, where these come from, and the names of the skill's parts."""
     folder = RunFolder.open(Path(config.run))
     agent = load(config.run, config.skill_seed)
     trainer = agent.trainer
+    method = trainer.learner.method
     source = {
         "run": folder.path.resolve().name,
         "method": trainer.config.method,
@@ -262,26 +278,48 @@ def _load_skills(config: DownstreamConfig) -> tuple[SkillActions, Any, dict[str,
         "config": folder.config,
         "config_hash": folder.hash,
     }
-    interface = SkillActions(trainer.learner.method.skills, lambda actor: trainer.policy(actor, sampled=False))
-    return interface, agent.actor, source
+    names = part_names(trainer)
+
+    def policy(actor: Any) -> Policy:
+        return trainer.policy(actor, sampled=False)
+
+    if config.interface == "skill":
+        return SkillActions(method.skills, policy, config.skill_steps), agent.actor, source, names
+    if not (card := find_method(trainer.config.method)).directions:
+        raise UserError(
+            f"--interface is 'goal', but {card.name} has no embedding that its skills move; "
+            f"methods with one: {', '.join(name for name, card in methods().items() if card.directions)}"
+        )
+    goals = GoalSpace.measure(trainer, env, agent.actor, agent.params)
+    source["goals"] = goals.to_json()
+    return GoalActions(method, policy, config.skill_steps), GoalWeights(agent.actor, agent.params, goals), source, names
 
 
-def _controller(config: DownstreamConfig, task: Task | HostTask, interface: ActionInterface) -> Controller:
+def _controller(
+    config: DownstreamConfig, task: Task | HostTask, interface: ActionInterface, names: tuple[str, ...]
+) -> Controller:
     """The controller of a config; a flat one has the same warm-up and the same horizon of its discount in steps."""
     inputs = task.environment.spec.obs_size + task.extra_size
     discount = config.discount ** (interface.duration / SKILL_STEPS)
-    actions = task.horizon // SKILL_STEPS  # of K steps each, per episode
+    steps = config.horizon or task.horizon
+    if steps % config.skill_steps:
+        raise UserError(f"the horizon is {steps}; it must be a multiple of --skill-steps, which is {config.skill_steps}")
+    actions = steps // config.skill_steps  # of K steps each, per episode
     warmup = max(1, min(config.warmup, config.episodes * actions // 10))
-    length = task.horizon // interface.duration
+    length = steps // interface.duration
+    sac: Sac | EntitySac = Sac.from_config(config, inputs, interface.size, adaptive_alpha=True, discount=discount)
+    if config.policy == "entity":
+        sac = EntitySac.from_config(config, task, names, interface.size // len(names), discount)
     return Controller(
         task=task,
         interface=interface,
-        sac=Sac.from_config(config, inputs, interface.size, adaptive_alpha=True, discount=discount),
+        sac=sac,
         gradient_steps=config.gradient_steps,
         batch_size=config.batch_size,
         capacity=min(config.episodes, max(1, MAX_TRANSITIONS // length // config.num_envs) * config.num_envs),
         warmup=-(-warmup // actions) - 1,
         num_envs=config.num_envs,
+        horizon=config.horizon,
     )
 
 
@@ -326,8 +364,9 @@ def _describe(run: TaskRun) -> str:
     last = config.seed + config.seeds - 1
     seeds = f"seeds {config.seed} to {last}" if config.seeds > 1 else f"seed {config.seed}"
     tests = f"{len(run.tests)} test episodes" if len(run.tests) > 1 else "1 test episode"
+    how = f"{config.interface} actions, {config.policy} policy"
     return (
-        f"{config.entry.name}, layout {config.layout}, {source}, {seeds}\n"
+        f"{config.entry.name}, layout {config.layout}, {source}, {how}, {seeds}\n"
         f"{config.episodes} episodes of {controller.length} high-level actions x {controller.interface.duration} steps, "
         f"{config.gradient_steps} gradient steps each; {tests} every {config.eval_every}"
     )

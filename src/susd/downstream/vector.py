@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,16 @@ import numpy as np
 
 from susd.collect import batch_seed
 from susd.tasks.base import HostTask, Task
+
+
+class VectorStep(NamedTuple):
+    """The result of one step of W episodes."""
+
+    view: np.ndarray  # [W, obs + extra] after an automatic reset: the first of the new episode
+    reached: np.ndarray  # [W, obs + extra] what the actions led to, before any reset
+    rewards: np.ndarray  # [W, 1 + parts] the reward, followed by its parts
+    terminated: np.ndarray  # [W] the environment reached a terminal state
+    ended: np.ndarray  # [W] it did, or it reached a time limit of its own; it has been reset
 
 
 class VectorTask(Protocol):
@@ -31,8 +41,8 @@ class VectorTask(Protocol):
         """Start the given batch of the episodes that `keys` stand for, and return their views."""
         ...
 
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Step every episode by [W, A] in [-1, 1]; views and rewards [W]."""
+    def step(self, actions: np.ndarray) -> VectorStep:
+        """Step every episode by [W, A] in [-1, 1]."""
         ...
 
     def expert(self) -> np.ndarray:
@@ -80,11 +90,12 @@ class JaxVectorTask:
         self.state, self._keys, view = self._reset(self.start, keys[rows])
         return np.asarray(view)
 
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """One step of every episode."""
-        self.state, view, reward = self._step(self.state, actions, self._keys, self._steps)
+    def step(self, actions: np.ndarray) -> VectorStep:
+        """One step of every episode; a functional environment never ends by itself."""
+        self.state, found, rewards = self._step(self.state, actions, self._keys, self._steps)
         self._steps += 1
-        return np.asarray(view), np.asarray(reward)
+        view, never = np.asarray(found), np.zeros(self.num_envs, bool)
+        return VectorStep(view, view, np.asarray(rewards), never, never)
 
     def expert(self) -> np.ndarray:
         """The expert in the current states."""
@@ -106,8 +117,8 @@ class JaxVectorTask:
     @cached_property
     def _step(self) -> Callable[..., tuple[Any, jax.Array, jax.Array]]:
         def step(state: Any, action: jax.Array, key: jax.Array, number: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
-            state, reward = self.task.step(state, action, jax.random.fold_in(key, number))
-            return state, view_of(self.task, state), reward
+            state, rewards = self.task.step_parts(state, action, jax.random.fold_in(key, number))
+            return state, view_of(self.task, state), rewards
 
         return jax.jit(jax.vmap(step, in_axes=(0, 0, 0, None)))
 
@@ -129,12 +140,24 @@ class HostVectorTask:
 
     def reset(self, keys: jax.Array, batch: int = 0) -> np.ndarray:
         """A reset with a seed that depends on the first key and the number of the batch."""
-        return np.array(self.task.environment.reset(batch_seed(keys[0], batch)[0]), np.float32)
+        obs = self.task.environment.reset(batch_seed(keys[0], batch)[0])
+        self.task.begin()
+        return self._view(obs)
 
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def step(self, actions: np.ndarray) -> VectorStep:
         """One step of every environment."""
-        obs = np.array(self.task.environment.step(actions).obs, np.float32)  # a copy: it may reuse its array
-        return obs, self.task.score()
+        step = self.task.environment.step(actions)
+        rewards = [np.asarray(self.task.reward(step), np.float32)[:, None]]
+        if self.task.parts is not None:
+            rewards.append(np.asarray(self.task.parts(step), np.float32))
+        terminated, ended = step.terminated.copy(), step.terminated | step.truncated
+        view = self._view(step.obs)
+        reached = np.where(ended[:, None], self._view(step.next_obs), view) if ended.any() else view
+        return VectorStep(view, reached, np.concatenate(rewards, axis=1), terminated, ended)
+
+    def _view(self, obs: np.ndarray) -> np.ndarray:
+        """Observations and extra ones; always a copy, since an environment may reuse its array."""
+        return np.concatenate([obs, self.task.extra()], axis=1, dtype=np.float32)
 
     def expert(self) -> np.ndarray:
         """The expert in the current states."""
@@ -145,10 +168,20 @@ class HostVectorTask:
         return self.task.environment.render(index, size)
 
 
-def run_script(vector: VectorTask, policy: Callable[[], np.ndarray], keys: jax.Array) -> np.ndarray:
+def run_script(vector: VectorTask, policy: Callable[[], np.ndarray], keys: jax.Array, horizon: int = 0) -> np.ndarray:
     """Rewards [episodes, horizon] of a policy that acts in every step, in the episodes that the keys stand for."""
     found = []
     for batch in range(-(-len(keys) // vector.num_envs)):
         vector.reset(keys, batch)
-        found.append(np.stack([vector.step(policy())[1] for _ in range(vector.task.horizon)], axis=1))
+        found.append(_script_rewards(vector, policy, horizon or vector.task.horizon))
     return np.concatenate(found)[: len(keys)]
+
+
+def _script_rewards(vector: VectorTask, policy: Callable[[], np.ndarray], horizon: int) -> np.ndarray:
+    """Rewards [W, horizon] of one batch; nothing after an episode has ended."""
+    alive, rows = np.ones(vector.num_envs, bool), []
+    for _ in range(horizon):
+        step = vector.step(policy())
+        rows.append(step.rewards[:, 0] * alive)
+        alive &= ~step.ended
+    return np.stack(rows, axis=1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 
+from susd.errors import UserError
 from susd.factors import Factorization
 
 if TYPE_CHECKING:
@@ -63,10 +65,31 @@ class EnvSpec:
     landmarks: dict[str, int]  # named observations that are above zero while something is on; may be empty
     filtered: frozenset[int] = frozenset()  # the observations that the original DUSDi gave to its discriminators
     scaling: Scaling | None = None  # where observations are normalised
+    # Factor -> the observations that belong to the entity itself, not to how the agent sees it. A factor that is absent has
+    # nothing of its own that can move. None: not declared.
+    own: Mapping[str, tuple[int, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        for name, indices in (self.own or {}).items():
+            factors = dict(zip(self.factorization.names, self.factorization.indices, strict=True))
+            if name not in factors:
+                raise UserError(f"own dimensions of {name!r}: {self.name} has the factors {', '.join(factors)}")
+            if not indices or len(set(indices)) != len(indices):
+                raise UserError(f"own dimensions of {name!r} are {list(indices)}; name at least one, and each once")
+            for index in indices:
+                if index not in factors[name]:
+                    raise UserError(f"own dimensions of {name!r}: index {index} is not one of the factor's")
 
     def raw(self, obs: Any) -> Any:
         """Observations [.., S] in raw units."""
         return obs if self.scaling is None else self.scaling.raw(obs)
+
+
+def own_dimensions(factors: Factorization, indices: Iterable[int]) -> dict[str, tuple[int, ...]]:
+    """`EnvSpec.own` for any factors, from the own dimensions of all entities; factors without any are absent."""
+    wanted = set(indices)
+    own = {name: tuple(i for i in of if i in wanted) for name, of in zip(factors.names, factors.indices, strict=True)}
+    return {name: found for name, found in own.items() if found}
 
 
 @runtime_checkable
@@ -94,6 +117,7 @@ class HostStep(NamedTuple):
     next_obs: np.ndarray  # [W, S] the observations that the actions led to, before any reset
     terminated: np.ndarray  # [W] the environment reached a terminal state
     truncated: np.ndarray  # [W] the environment reached a time limit of its own
+    reward: np.ndarray | None = None  # [W] the environment's own reward, where it has one; discovery never uses it
 
 
 @runtime_checkable

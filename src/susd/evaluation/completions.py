@@ -62,8 +62,9 @@ def count_all(
         seed, k_run = batch_seed(k_batches, batch)
         obs, keys = env.reset(seed), jax.random.split(k_run, PERIOD)
         for step in range(PERIOD):
-            obs = env.step(np.asarray(policy(obs, all_skills[rows], keys[step]))).obs
-            total += [int(np.sum(task.score()[:counted] > 0)) for task in tasks]
+            result = env.step(np.asarray(policy(obs, all_skills[rows], keys[step])))
+            obs = result.obs
+            total += [int(np.sum(task.reward(result)[:counted] > 0)) for task in tasks]
         left, batch = left - counted, batch + 1
     return total
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +16,7 @@ from susd.evaluation.registry import Artifacts, Evaluation, Fact, Result
 from susd.factors import Factorization
 from susd.runs.tables import Row, Table, seed_table
 from susd.skills import SkillSpace
+from susd.training.agent import part_names
 from susd.viz import figures
 
 if TYPE_CHECKING:
@@ -23,11 +24,14 @@ if TYPE_CHECKING:
 
 PAIRS = 128
 
+Own = Mapping[str, tuple[int, ...]] | None  # as in EnvSpec
 Map = Callable[[Callable[[jax.Array], Any], jax.Array], Any]  # as jax.lax.map
 
 
 class Control(NamedTuple):
     """Two [parts, N] matrices: row i redraws z^i alone, column j is the change of factor j; and the spread, [N].
+
+    Where the environment declares own dimensions, a factor changes with these alone, and factors without any are left out.
 
     A change is the distance between the two trajectories at the same time, as a share of the distance between the
     trajectories of two unrelated skills: 0 is no effect, 1 is as much as redrawing the whole skill. In `matrix` the
@@ -47,6 +51,17 @@ def loop(function: Callable[[jax.Array], Any], over: jax.Array) -> Any:
     return jax.tree.map(lambda *rows: jnp.stack(rows), *(function(item) for item in over))
 
 
+def measured_factors(factors: Factorization, own: Own = None) -> tuple[tuple[str, ...], np.ndarray]:
+    """The factors whose change is measured, and the dimensions that count for each, as ones in [N, S]."""
+    if own is None:
+        return factors.names, factors.membership
+    names = tuple(name for name in factors.names if name in own)
+    membership = np.zeros((len(names), factors.size), np.float32)
+    for row, name in zip(membership, names, strict=True):
+        row[list(own[name])] = 1.0
+    return names, membership
+
+
 def control_matrix(
     factors: Factorization,
     skills: SkillSpace,
@@ -54,6 +69,7 @@ def control_matrix(
     key: jax.Array,
     pairs: int = PAIRS,
     over_parts: Map = loop,
+    own: Own = None,
 ) -> Control:
     """Redraw each part of `pairs` random skills and compare trajectories that start from the same reset.
 
@@ -62,7 +78,7 @@ def control_matrix(
     """
     k_skills, k_other, k_vary, k_run = jax.random.split(key, 4)
     base = skills.sample(k_skills, pairs)
-    membership = factors.membership
+    membership = measured_factors(factors, own)[1]
 
     def distances(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Mean distance of each factor, [N], and of each dimension, [S]."""
@@ -84,22 +100,27 @@ def control_matrix(
     return Control(matrix, balanced, factor_scale)
 
 
-def diagonal_ratio(matrix: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
+def own_cells(parts: Sequence[str], factors: Sequence[str]) -> np.ndarray | None:
+    """The diagonal, [parts, N]: where part and factor have one name; None if a factor has no part, or there is only one."""
+    if len(parts) < 2 or not set(factors) <= set(parts):
+        return None
+    return np.array([[part == factor for factor in factors] for part in parts])
+
+
+def diagonal_ratio(matrix: jax.Array | np.ndarray, own: np.ndarray) -> jax.Array | np.ndarray:
     """Mean of the diagonal over mean of the rest: how much more a skill part moves its own factor than the others."""
-    own = np.eye(len(matrix), dtype=bool)
     return matrix[own].mean() / (matrix[~own].mean() + 1e-9)
 
 
-def summarise(factors: Factorization, found: Control) -> Result:
-    """The matrices with their names and, where skill parts and factors correspond, diagonal, rest and their ratio."""
+def summarise(parts: Sequence[str], factors: Sequence[str], found: Control) -> Result:
+    """The matrices with their names and, where every factor has a skill part, diagonal, rest and their ratio."""
     matrix, balanced = np.asarray(found.matrix, float), np.asarray(found.balanced, float)
-    names = list(factors.names)
-    summary: Result = {"factors": names, "matrix": matrix.tolist(), "balanced_matrix": balanced.tolist()}
-    summary["spread"] = dict(zip(names, np.asarray(found.spread, float).tolist(), strict=True))
-    if len(matrix) == len(names) > 1:
-        own = np.eye(len(names), dtype=bool)
+    summary: Result = {"parts": list(parts), "factors": list(factors), "matrix": matrix.tolist()}
+    summary["balanced_matrix"] = balanced.tolist()
+    summary["spread"] = dict(zip(factors, np.asarray(found.spread, float).tolist(), strict=True))
+    if (own := own_cells(parts, factors)) is not None:
         summary |= {"diagonal": float(matrix[own].mean()), "off_diagonal": float(matrix[~own].mean())}
-        summary |= {"ratio": float(diagonal_ratio(matrix)), "balanced_ratio": float(diagonal_ratio(balanced))}
+        summary |= {"ratio": float(diagonal_ratio(matrix, own)), "balanced_ratio": float(diagonal_ratio(balanced, own))}
     return summary
 
 
@@ -111,24 +132,25 @@ def measure(agent: Agent, seed: int = 0, pairs: int = PAIRS) -> Result:
     def rollout(skills: jax.Array, key: jax.Array) -> np.ndarray:
         return np.asarray(rollout_skills(env, policy, skills, trainer.horizon, key).next_obs)
 
-    factors, skills = env.spec.factorization, trainer.learner.method.skills
-    return summarise(factors, control_matrix(factors, skills, rollout, jax.random.key(seed), pairs))
+    factors, own, skills = env.spec.factorization, env.spec.own, trainer.learner.method.skills
+    found = control_matrix(factors, skills, rollout, jax.random.key(seed), pairs, own=own)
+    return summarise(part_names(trainer), measured_factors(factors, own)[0], found)
 
 
-def part_names(result: Result) -> list[str]:
-    """The names of the rows of the matrix: the factors where parts and factors correspond."""
-    names, parts = list(result["factors"]), len(result["matrix"])
-    return names if parts == len(names) else [f"part {part + 1}" for part in range(parts)]
+def row_names(result: Result) -> list[str]:
+    """The names of the rows of the matrix; results of earlier versions name the factors only."""
+    names: list[str] = result["parts"] if "parts" in result else result["factors"]
+    return names
 
 
 def draw(path: Path, spec: EnvSpec, result: Result, artifacts: Artifacts) -> None:
     """The matrix as a heat map."""
-    figures.control_matrix(path, part_names(result), result["factors"], np.array(result["matrix"]), result.get("ratio"))
+    figures.control_matrix(path, row_names(result), result["factors"], np.array(result["matrix"]), result.get("ratio"))
 
 
 def facts(result: Result) -> Iterator[Fact]:
     """The matrix, cell by cell; its summary where parts and factors correspond; and the spread of every factor."""
-    for part, row in zip(part_names(result), result["matrix"], strict=True):
+    for part, row in zip(row_names(result), result["matrix"], strict=True):
         cells = zip(result["factors"], row, strict=True)
         yield from ((f"{part}>{factor}", 0, "change", value) for factor, value in cells)
     summary = ("diagonal", "off_diagonal", "ratio", "balanced_ratio")

@@ -20,8 +20,8 @@ from susd.evaluation import coverage
 from susd.evaluation.registry import Evaluation, Result, evaluation
 from susd.methods.registry import method
 from susd.runs.atomic import write_json
-from susd.runs.folder import RunFolder
-from susd.training.agent import Agent, load_all
+from susd.runs.folder import RunFolder, read_json
+from susd.training.agent import Agent, load_all, part_names
 from susd.training.resources import use_compilation_cache
 from susd.viz import figures, video
 from susd.viz.learning_curves import learning_curves
@@ -47,6 +47,9 @@ def evaluate(run: str | Path, name: str, seed: int = 0, *, agents: list[Agent] |
     with loaded(run, agents) as agents:
         _refuse(found.undefined(agents[0].trainer.env.spec, method(config.method)))
         results = [_evaluate_seed(found, agent, seed, options, folder, draw=agent is agents[0]) for agent in agents]
+    path = folder.path / "evaluation" / f"{found.name}.json"
+    if found.accumulates:
+        results = _with_earlier(results, path, folder.config)
     report = {
         "evaluation": name,
         "run": folder.path.name,
@@ -56,7 +59,7 @@ def evaluate(run: str | Path, name: str, seed: int = 0, *, agents: list[Agent] |
         "config": folder.config,
         "meta": folder.meta,
     }
-    write_json(folder.path / "evaluation" / f"{found.name}.json", report)
+    write_json(path, report)
     return report
 
 
@@ -73,6 +76,15 @@ def _evaluate_seed(
     if draw:
         found.draw(folder.figures / f"{found.name}.png", agent.trainer.env.spec, result, artifacts)
     return {"seed": agent.seed, "epoch": agent.epoch, **result}
+
+
+def _with_earlier(results: list[Result], path: Path, config: dict[str, Any]) -> list[Result]:
+    """The results with the entries of an earlier report that they lack, where config, seed and epoch are the same."""
+    earlier = read_json(path) if path.is_file() else {}
+    if earlier.get("config") != config:
+        return results
+    known = {(one["seed"], one["epoch"]): one for one in earlier["results"]}
+    return [known.get((one["seed"], one["epoch"]), {}) | one for one in results]
 
 
 @contextmanager
@@ -125,7 +137,8 @@ def _trajectories(folder: RunFolder, agent: Agent, seed: int) -> list[Path]:
     found = rollout_skills(env, policy, skills, trainer.horizon, jax.random.key(seed))
     obs = np.concatenate([np.asarray(found.obs[:1]), np.asarray(found.next_obs)])
     path = folder.figures / "trajectories.png"
-    return [figures.trajectories(path, env.spec, obs, np.asarray(space.split(skills)), space.discrete)]
+    parts = np.asarray(space.split(skills))
+    return [figures.trajectories(path, env.spec, obs, parts, space.discrete, part_names(trainer))]
 
 
 def _video(folder: RunFolder, agent: Agent, seed: int) -> list[Path]:
@@ -139,5 +152,5 @@ def _video(folder: RunFolder, agent: Agent, seed: int) -> list[Path]:
         reason = str(error) if isinstance(error, UserError) else format_exception(error)
         print(f"no video: {reason.splitlines()[0]}", file=sys.stderr)
         return []
-    titles = video.skill_titles(env.spec.factorization.names, np.asarray(space.split(skills)), space.discrete)
+    titles = video.skill_titles(part_names(trainer), np.asarray(space.split(skills)), space.discrete)
     return [video.skill_video(folder.videos / "skills.mp4", frames, titles)]

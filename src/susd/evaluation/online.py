@@ -16,6 +16,7 @@ from susd.envs.vector import is_functional
 from susd.evaluation import control, coverage
 from susd.replay import Replay
 from susd.sac import SacState
+from susd.training.agent import part_names
 from susd.training.trainer import Trainer, TrainState
 
 Measurements = dict[str, jax.Array]
@@ -38,7 +39,8 @@ def _shares(cells: jax.Array, spec: EnvSpec) -> Measurements:
 def _of_skills(trainer: Trainer) -> OnlineEvaluation:
     env, skills = trainer.env, trainer.learner.method.skills
     assert is_functional(env)
-    factors = env.spec.factorization
+    factors, own = env.spec.factorization, env.spec.own
+    diagonal = control.own_cells(part_names(trainer), control.measured_factors(factors, own)[0])
 
     def measure(sac: SacState, key: jax.Array) -> Measurements:
         policy = trainer.policy(sac.actor, sampled=False)
@@ -48,10 +50,10 @@ def _of_skills(trainer: Trainer) -> OnlineEvaluation:
 
         obs = observations(*coverage.sample_skills(skills, key), coverage.PERIOD)
         result = _shares(coverage.visited_cells(env.spec, obs), env.spec)
-        if skills.parts == len(factors) > 1:
+        if diagonal is not None:
             episodes = lambda drawn, key: observations(drawn, key, trainer.horizon)  # noqa: E731
-            found = control.control_matrix(factors, skills, episodes, key, 32, over_parts=jax.lax.map)
-            result["control_ratio"] = jnp.asarray(control.diagonal_ratio(found.matrix))
+            found = control.control_matrix(factors, skills, episodes, key, 32, over_parts=jax.lax.map, own=own)
+            result["control_ratio"] = jnp.asarray(control.diagonal_ratio(found.matrix, diagonal))
         return result
 
     def all_seeds(sac: SacState, epoch: jax.Array) -> Measurements:

@@ -27,7 +27,7 @@ Result = dict[str, Any]  # of one training seed, as JSON
 Artifacts = dict[str, Any]  # arrays that the figure needs and the JSON does not hold
 Fact = tuple[str, int, str, float]  # subject, step, metric, value
 OF_SEED = ("seed", "epoch")  # entries of a result that say which agent was evaluated
-NOT_EVALUATIONS = ("registry", "evaluate", "online")  # the other modules of this package
+NOT_EVALUATIONS = ("registry", "evaluate", "online", "state_goals")  # the other modules of this package
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ class Evaluation:
     options: tuple[Option, ...] = ()
     seconds: float = 60.0  # what it roughly takes on one core
     undefined: Callable[[str | EnvSpec, Card], str] = always_defined  # (environment, method): why it has no value, or ""
+    accumulates: bool = False  # a report keeps the entries of earlier calls over the same weights that a new one lacks
     section: str = ""  # module:function of its section of the report; "" for the generic section
 
     def check_options(self, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Zero-shot goals: positions to reach that nothing was trained for. In every step phi gives the direction, the skill."""
+"""Zero-shot goals: states to reach that nothing was trained for. In every step phi gives the direction, the skill.
+
+Ant and HalfCheetah have the paper's protocols, with rewards for positions; `state_goals` has the one of all environments.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,12 @@ import numpy as np
 from susd.config import MAX_SEED
 from susd.envs.base import EnvSpec
 from susd.errors import UserError
-from susd.evaluation.registry import Artifacts, Evaluation, Fact, Option, Result, env_name
+from susd.evaluation import state_goals
+from susd.evaluation.registry import OF_SEED, Artifacts, Evaluation, Fact, Option, Result
 from susd.methods.base import Method
 from susd.runs.tables import Row, Table, seed_table
 from susd.tasks.goals import RULES, GoalTask, Rules
+from susd.training.goals import goal_values, undirected
 from susd.viz import figures
 
 if TYPE_CHECKING:
@@ -27,9 +32,10 @@ if TYPE_CHECKING:
 
 SEEDS = 8  # environment seeds, in as many parallel environments
 STEPS = 20_000  # of every seed
+MAX_GOALS = 100_000
 POINTS = 200  # of a curve
 QUANTILE = 2.364624  # Student's t with SEEDS - 1 degrees of freedom, 97.5 %
-SELECTIONS = {  # how a skill is selected
+SELECTIONS = {  # how a skill is selected in the paper's protocols
     "goal": "skill for the goal",
     "random_skill": "random skill",
     "as_released": "goal as released",
@@ -136,7 +142,21 @@ def summarise(found: Trajectory) -> Result:
     }
 
 
-def measure(agent: Agent, seed: int = 0, steps: int = STEPS) -> Result:
+def measure(
+    agent: Agent,
+    seed: int = 0,
+    steps: int = 0,
+    goal: str = "",
+    goals: int = state_goals.GOALS,
+    tolerance: float = state_goals.TOLERANCE,
+) -> Result:
+    """The protocol of the paper in its environments; goals from visited states in all others; or the goal that is given."""
+    if agent.trainer.env.spec.name in RULES and not goal:
+        return measure_positions(agent, seed, steps or STEPS)
+    return {f"--goal {goal}" if goal else "states": state_goals.measure(agent, seed, goal, steps, goals, tolerance)}
+
+
+def measure_positions(agent: Agent, seed: int = 0, steps: int = STEPS) -> Result:
     """Skills for the goal, compared with random skills and, for Ant, with the goal as the released code writes it."""
     from susd.envs.mujoco.bodies import Body
     from susd.training.trainer import build_env
@@ -152,6 +172,14 @@ def measure(agent: Agent, seed: int = 0, steps: int = STEPS) -> Result:
 
 
 def draw(path: Path, spec: EnvSpec, result: Result, artifacts: Artifacts) -> None:
+    """The rewards of a protocol of the paper, or the goals reached; those of a given goal have a figure of their own."""
+    if "goal" in result:
+        return _draw_rewards(path, spec, result)
+    ((name, found),) = result.items()
+    state_goals.draw(path if name == "states" else path.with_stem(f"{path.stem}-goal"), found)
+
+
+def _draw_rewards(path: Path, spec: EnvSpec, result: Result) -> None:
     """Reward so far over environment steps: every seed and the mean for the goal, the mean for the other selections."""
     with figures.drawing(path, figures.WIDTH, 3.4) as figure:
         axes = figure.add_subplot()
@@ -169,8 +197,14 @@ def draw(path: Path, spec: EnvSpec, result: Result, artifacts: Artifacts) -> Non
 
 
 def facts(result: Result) -> Iterator[Fact]:
-    """For each selection the reward so far, mean over environment seeds, at a fifth of the points; the final interval."""
+    """For each selection the reward so far, mean over environment seeds, at a fifth of the points; the final interval.
+
+    Goals that are states have the facts of `state_goals`.
+    """
     for name, values in result.items():
+        if name not in SELECTIONS:
+            yield from state_goals.facts(values)
+            continue
         points = list(zip(values["curves"]["steps"], values["curves"]["mean"], strict=True))
         yield from ((name, step, "reward", value) for step, value in points[::-5][::-1])
         ends = zip(("reward_low", "reward_high"), values["interval"], strict=True)
@@ -178,33 +212,58 @@ def facts(result: Result) -> Iterator[Fact]:
 
 
 def tables(report: Result) -> list[Table]:
-    """One row per selection."""
+    """One row per selection in the paper's protocols, otherwise one per goal."""
+    results = report["results"]
+    names = dict.fromkeys(name for one in results for name in one if name not in (*OF_SEED, *SELECTIONS))
+    found = [state_goals.table([(one["seed"], one[name]) for one in results if name in one]) for name in names]
+    return [*_reward_tables(report), *found]
+
+
+def _reward_tables(report: Result) -> list[Table]:
     rows: list[tuple[int, Row]] = []
+    steps = 0
     for one in report["results"]:
         for name in (name for name in SELECTIONS if name in one):
             values = one[name]
+            steps = values["curves"]["steps"][-1]
             low, high = values["interval"]
             offered, reached = sum(values["goals_offered"]), sum(values["goals_reached"])
             share = f"{reached} of {offered} ({100 * reached / offered:.0f}%)"
             rows.append((one["seed"], (SELECTIONS[name], f"{values['mean']:.1f}", f"{low:.1f} to {high:.1f}", share)))
-    rules, steps = RULES[report["config"]["env"]], report["options"]["steps"]
+    if not rows:
+        return []
+    rules = RULES[report["config"]["env"]]
     title = f"Zero-shot goals, {rules.name}: reward of {steps} steps, mean of {SEEDS} environment seeds"
     return [seed_table(title, ("selection", "reward", "95 % interval", "goals reached"), rows)]
 
 
 def check_steps(steps: int) -> None:
-    """Refuse a number of steps that is not positive."""
-    if steps < 1:
-        raise UserError(f"--steps is {steps}; it must be at least 1")
+    """Refuse a negative number of steps."""
+    if steps < 0:
+        raise UserError(f"--steps is {steps}; it must be at least 1, or 0 for the default")
+
+
+def check_goal(text: str) -> None:
+    """Refuse what cannot be read as a goal; its names are checked when the environment is known."""
+    if text:
+        goal_values(text)
+
+
+def check_goals(goals: int) -> None:
+    """Refuse a number of goals that is not positive, or too large for the memory."""
+    if not 1 <= goals <= MAX_GOALS:
+        raise UserError(f"--goals is {goals}; it must be from 1 to {MAX_GOALS}")
+
+
+def check_tolerance(tolerance: float) -> None:
+    """Refuse a tolerance that is not positive."""
+    if not tolerance > 0:
+        raise UserError(f"--tolerance is {tolerance}; it must be above 0")
 
 
 def undefined(env: str | EnvSpec, card: Card) -> str:
-    """It needs goals, and an embedding whose differences are directions for skills."""
-    if (name := env_name(env)) not in RULES:
-        return f"zero-shot goals are defined in {' and '.join(RULES)}, not in {name}"
-    if not card.directions:
-        return f"zero-shot goals need an embedding whose differences are directions for skills, unlike that of {card.name}"
-    return ""
+    """It needs an embedding whose differences are directions for skills."""
+    return undirected(card)
 
 
 EVALUATION = Evaluation(
@@ -215,8 +274,31 @@ EVALUATION = Evaluation(
     draw=draw,
     tables=tables,
     facts=facts,
-    options=(Option("steps", STEPS, "environment steps of each environment seed", check_steps),),
+    options=(
+        Option(
+            "goal",
+            "",
+            "target state, such as door=1.0,cart=0.2:0.3; instead of goals from states that skills visit",
+            check_goal,
+        ),
+        Option(
+            "goals", state_goals.GOALS, "goals, or with --goal episodes; not in the protocols of the paper", check_goals
+        ),
+        Option(
+            "tolerance",
+            state_goals.TOLERANCE,
+            "share of a factor's spread within which its goal is reached",
+            check_tolerance,
+        ),
+        Option(
+            "steps",
+            0,
+            f"steps of an episode, 0: those of training; in protocols of the paper of each environment seed, 0: {STEPS}",
+            check_steps,
+        ),
+    ),
     seconds=180.0,
     undefined=undefined,
+    accumulates=True,
     section="susd.report.sections.skills:zero_shot",
 )

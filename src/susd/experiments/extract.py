@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from susd.downstream.config import USUAL
 from susd.errors import UserError
 from susd.evaluation.registry import OF_SEED, evaluation, value_facts
 from susd.experiments.metrics_store import SECONDS, Fact
@@ -23,7 +24,7 @@ TRAINING = {  # metrics that are measured during training, and what they are
     "control_ratio": "own factor moved / others",
     "accuracy": "skills recognised (share)",
 }
-FLAT = "flat"  # the label of a policy that acts without skills
+FLAT = "flat"  # the interface and the label of a policy that acts without skills
 RANDOM = "-random"  # ending of the label of runs that were pretrained on random layouts
 
 
@@ -98,6 +99,18 @@ def task_name(result: dict[str, Any]) -> str:
     return _last_part(result["task"]).removeprefix(f"{result['env']}-")
 
 
+def way_of_task(interface: str, policy: str) -> str:
+    """The ending of labels and jobs for what is not the paper's: -goal, -entity or -goal-entity."""
+    return "".join(f"-{value}" for value in (interface, policy) if value not in (*USUAL, FLAT))
+
+
+def task_label(label: str, interface: str, policy: str) -> str:
+    """The label of a task's result: that of the run, with an ending for how its skills were used, unless it has it."""
+    plain = label.removesuffix(RANDOM)
+    missing = [value for value in way_of_task(interface, policy).split("-") if value and value not in plain.split("-")]
+    return "-".join([plain, *missing]) + label[len(plain) :]
+
+
 def is_run(path: Path) -> bool:
     """Whether a folder holds a run, or a task that was learned without skills."""
     return (path / "config.json").is_file() and any((path / name).is_file() for name in ("meta.json", "result.json"))
@@ -170,12 +183,14 @@ def _of_evaluation(folder: RunFolder, name: str, report: dict[str, Any], label: 
 
 def _of_task(result: dict[str, Any], label: str) -> Iterator[Record]:
     skills = result.get("skills") or {}
-    label = label or (default_label(skills["config"]) if skills else FLAT)
+    label = (label or default_label(skills["config"])) if skills else FLAT
+    way = result.get("interface", FLAT if not skills else USUAL[0]), result.get("policy", USUAL[1])
     subject = f"{task_name(result)}@{result['layout']}"
     for index, seed in enumerate(result["seeds"]):
         run_seed = skills.get("seed", seed)
-        what = subject if seed == run_seed else f"{subject}-s{seed}"
+        what = subject + way_of_task(*way) + ("" if seed == run_seed else f"-s{seed}")
         values = [*task_values(result, index), ("", 0, SECONDS, result["seconds"])]
         columns = _columns(result["env"], label, _last_part(result["method"]), seed, what, "downstream", run_seed)
+        columns["label"] = task_label(label, *way)
         trained = config_hash(_trained(skills["config"], skills["epoch"])) if skills else ""
         yield Record(columns, result["config"] | {"run": trained}, result["meta"], values)

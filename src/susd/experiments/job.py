@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import fcntl
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from susd.config import Config
+from susd.config import Config, configure
 from susd.errors import UserError
 from susd.experiments import extract, metrics_store
 from susd.experiments.extract import Value
@@ -24,6 +25,9 @@ from susd.experiments.metrics_store import CONFIGS, FACTS, SECONDS
 from susd.experiments.suite import Job, load
 from susd.runs.atomic import replace_file
 from susd.runs.folder import RunFolder, describe_machine
+
+if TYPE_CHECKING:
+    from susd.downstream.config import DownstreamConfig
 
 Outcome = tuple[list[Value], dict[str, Any]]  # the values of a job and its meta data
 
@@ -101,6 +105,41 @@ def _learn_task(job: Job, path: Path) -> Outcome:
     config = DownstreamConfig(**(job.config | ({} if job.trained is None else {"run": str(path)})))
     result = run_downstream(config, path / "downstream" / job.name.rpartition("/")[2], force=True, video=False)
     return list(extract.task_values(result)), result["meta"]
+
+
+def check_tasks(jobs: Iterable[Job]) -> None:
+    """Make one step of every task that is not built in, in its environment, before any job runs."""
+    from susd.downstream.config import DownstreamConfig
+    from susd.tasks.registry import BUILT_IN
+
+    checked = set()
+    for job in (job for job in jobs if job.phase == "downstream"):
+        config = DownstreamConfig(**job.config)
+        base = job.trained or configure(config.entry.env, config.preset, env_options=config.env_options)
+        what = (config.task, config.horizon, config.skill_steps, repr(base.env_options), base.env, config.layout)
+        if config.entry not in BUILT_IN and what not in checked:
+            checked.add(what)
+            try:
+                _check_task(config, base)
+            except UserError as error:
+                raise UserError(f"{job.name}: {error}") from None
+
+
+def _check_task(config: DownstreamConfig, base: Config) -> None:
+    from susd.envs.base import close
+    from susd.tasks.own import check_task
+    from susd.tasks.registry import make_task
+    from susd.training.trainer import build_env
+
+    options = base.env_options | config.entry.layout_options(config.layout)
+    env = build_env(dataclasses.replace(base, env_options=options, episodes=1))
+    try:
+        task = make_task(config.task, env)
+        check_task(task)
+        if (steps := config.horizon or task.horizon) % config.skill_steps:
+            raise UserError(f"the horizon is {steps}; it must be a multiple of skill_steps, which is {config.skill_steps}")
+    finally:
+        close(env)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from susd.errors import UserError
 from susd.evaluation.registry import evaluation
 from susd.experiments import metrics_store
-from susd.experiments.job import is_trained
+from susd.experiments.job import check_tasks, is_trained
 from susd.experiments.metrics_store import FACTS, SECONDS, Fact
 from susd.experiments.suite import Job, Suite
 from susd.runs.atomic import write_text
@@ -160,6 +160,7 @@ def run(suite: Suite, engine: Engine, runs: Path, results: Path, quiet: bool = F
     waiting = [job for job in suite.jobs if job.name not in finished or job.name in needed]
     finished -= needed
     skipped = len(suite.jobs) - len(waiting)
+    check_tasks(waiting)
     for folder in (runs, results):
         make_folder(folder)
     write_text(results / "suite.toml", suite.text)

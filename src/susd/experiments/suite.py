@@ -16,13 +16,17 @@
     env = "my_env.py:make"                        # the environment, where the name is not that of one
 
     [methods.susd]
+    interface = ["skill", "goal"]                 # tasks over the same runs with each; as `policy` = ["joint", "entity"]
     [methods.metra-same-size]
     method = "metra"                              # the method, where the name is not that of one
     skill_dim = { gunner = 6, multi_particle = 20 }  # an option may differ between environments
+    [methods.flat]
+    interface = "flat"                            # tasks without skills
     [controls.susd-w]                             # like methods, but run after all of them
 
 Any key of a method that is not one of METHOD_KEYS is an option of its runs. Methods, environments, tasks and evaluations
-may be built in, registered by an installed package, or FILE.py:NAME.
+may be built in, registered by an installed package, or FILE.py:NAME. A task may be a table with options of its own:
+`tasks = [{ task = "my_task.py:Tidy", horizon = 100 }]`.
 """
 
 from __future__ import annotations
@@ -34,24 +38,33 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from susd import plugins
 from susd.config import MAX_SEED, Config, configure
-from susd.downstream.config import DownstreamConfig, preset_options
+from susd.downstream.config import FROM_RUN, DownstreamConfig, preset_options, same_env
 from susd.envs import check_name
 from susd.errors import UserError
 from susd.evaluation.registry import evaluation
-from susd.experiments.extract import FLAT
+from susd.experiments.extract import FLAT, task_label, way_of_task
 from susd.methods.registry import method
 from susd.runs.folder import config_hash
 from susd.tasks.registry import TaskEntry, task_entry
 
 SHIPPED = Path(__file__).parent / "suites"
 TOP_KEYS = ("about", "seeds", "train", "evaluations", "downstream", "environments", "methods", "controls")
-METHOD_KEYS = ("method", "environments", "seeds", "evaluations", "tasks", "layouts", "layouts_per_seed", "flat")
+WAYS = ("interface", "policy")  # options of a task that may be a list of values, each of which is run
+METHOD_KEYS = ("method", "environments", "seeds", "evaluations", "tasks", "layouts", "layouts_per_seed", *WAYS)
 ENV_KEYS = ("env", "tasks", "layouts", "layouts_per_seed", "first_seed_layouts", "train", "downstream", "evaluations")
+TASK_KEYS = tuple(
+    spec.name
+    for spec in dataclasses.fields(DownstreamConfig)
+    if spec.name not in (*FROM_RUN, "task", "layout", "seed", "skill_seed")
+)
+# Options of tasks that earlier versions did not have, with the values that stand for those versions.
+LATER = {"interface": "skill", "policy": "joint", "context": "mean", "horizon": 0, "skill_steps": 5, "env_options": {}}
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"  # of an environment or a method: it becomes a folder
 
 
@@ -59,11 +72,11 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"  # of an environment or a method: it becom
 class Job:
     """One unit of work: train a run, evaluate it, or learn a task over it."""
 
-    name: str  # RUN/train, RUN/coverage, RUN/fp-easy@1
+    name: str  # RUN/train, RUN/coverage, RUN/fp-easy@1, RUN/fp-easy@1-goal
     run: str  # ENVIRONMENT/LABEL-sSEED: the folder of the run inside that of the suite
     environment: str
     label: str
-    seed: int  # of the run; a flat policy has one too
+    seed: int  # of the run, or of the policy that is learned in a task
     phase: str  # train, downstream or the name of an evaluation
     config: dict[str, Any]  # of training or of the task; of an evaluation its options
     trained: Config | None  # the run that it needs or produces; None for a flat policy
@@ -84,7 +97,8 @@ class Job:
     def identity(self) -> dict[str, Any]:
         """What decides the result: the config and, for what uses a run, the options that were set for the run."""
         trained = None if self.trained is None else self.trained.changes()
-        return {"phase": self.phase, "config": self.config, "trained": trained}
+        config = _as_recorded(self.config) if self.phase == "downstream" else self.config
+        return {"phase": self.phase, "config": config, "trained": trained}
 
     @property
     def hash(self) -> str:
@@ -101,6 +115,15 @@ class Job:
         }
         size = None if self.trained is None else [self.trained.method, self.trained.hidden, self.trained.skill_dim]
         return config_hash({"phase": self.phase, "config": same, "size": size, "environment": self.environment})
+
+
+def _as_recorded(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config of a task without later options at their usual values: results recorded before them remain valid."""
+    flat = config["interface"] == FLAT
+    without = {name for name, usual in LATER.items() if config[name] == usual or (flat and name == "interface")}
+    if task_entry(config["task"]).env == config["env"]:
+        without.add("env")  # the task says it
+    return {name: value for name, value in config.items() if name not in without} | {"flat": flat}
 
 
 @dataclass(frozen=True)
@@ -221,7 +244,7 @@ class _Run:
             raise UserError("a name has only letters, digits and . _ + -")
         options = {name: _for_env(value, self.env, name) for name, value in self.entry.items() if name not in METHOD_KEYS}
         trained = None
-        if not _flag(self.entry, "flat"):
+        if _values(self.entry, "interface") != [FLAT]:
             name = str(self.entry.get("method", self.label))
             method(name)  # refuses an unknown one
             options = self._options("train") | options | {"method": name, "seed": self.seed}
@@ -230,7 +253,7 @@ class _Run:
             yield dataclasses.replace(train, draws=self.index == 0)
             yield from self._evaluations(trained)
         elif options:
-            raise UserError(f"it is flat and trains no run, so it has no option {min(options)!r}")
+            raise UserError(f"its interface is flat and it trains no run, so it has no option {min(options)!r}")
         yield from self._tasks(trained)
 
     @property
@@ -261,18 +284,58 @@ class _Run:
                 yield dataclasses.replace(job, evaluation=declared)
 
     def _tasks(self, trained: Config | None) -> Iterator[Job]:
-        options = self._options("downstream")
-        _check_keys("downstream", options, tuple(spec.name for spec in dataclasses.fields(DownstreamConfig)))
-        for name in _list(self.entry, "tasks") if "tasks" in self.entry else _list(self.settings, "tasks"):
-            task = task_entry(str(name))
-            if task.env != self.source and not plugins.is_file(task.env):
+        for declared in _list(self.entry, "tasks") if "tasks" in self.entry else _list(self.settings, "tasks"):
+            given = dict(declared) if isinstance(declared, dict) else {"task": declared}
+            name = str(given.pop("task", ""))
+            task = task_entry(name, self.source)
+            if not same_env(task.env, self.source):
                 raise UserError(f"task {name!r} is one of {task.env}, not of {self.source}")
-            full = str(name) if plugins.is_file(str(name)) else task.name
-            values = preset_options(options.get("preset", "quick"), task) | options
-            values |= {"seed": self.seed, "flat": trained is None, "skill_seed": 0 if trained is None else self.seed}
-            for layout in self._layouts(task):
-                config = DownstreamConfig(**(values | {"task": full, "layout": layout})).to_json()
-                yield self._job(f"{task.short}@{layout}", "downstream", config, trained)
+            values = self._task_options(task, given, trained)
+            values |= {"task": name if plugins.is_file(name) else task.name, "env": task.env}
+            for interface, policy in product(_values(values, "interface"), _values(values, "policy")):
+                self._check_way(interface, policy, values, trained)
+                for layout in self._layouts(task):
+                    way = {"interface": interface, "policy": policy, "layout": layout}
+                    yield from self._task(task, values | way, trained)
+
+    def _task_options(self, task: TaskEntry, given: dict[str, Any], trained: Config | None) -> dict[str, Any]:
+        """The options of the file and the environment, overridden by those of the method and by the task's own."""
+        options = self._options("downstream") | {key: value for key, value in self.entry.items() if key in WAYS} | given
+        _check_keys("downstream", options, TASK_KEYS)
+        values = preset_options(options.get("preset", "quick"), task) | options
+        if trained is None:  # in the same environment as the runs
+            values |= {"interface": FLAT, "policy": self.entry.get("policy", "joint")}
+            values["env_options"] = _section(self._options("train"), "env_options")
+        return values
+
+    def _task(self, task: TaskEntry, values: dict[str, Any], trained: Config | None) -> Iterator[Job]:
+        """One job for every high-level seed."""
+        if values["policy"] != "entity":
+            values.pop("context", None)  # it has no effect
+        count, way = values.pop("seeds", 1), way_of_task(values["interface"], values["policy"])
+        if type(count) is not int or count < 1:
+            raise UserError(f"downstream has seeds = {count!r}; it must be a number of high-level policies, at least 1")
+        for seed in range(self.seed, self.seed + count):
+            skills = {"seed": seed, "skill_seed": 0 if trained is None else self.seed}
+            config = DownstreamConfig(**(values | skills)).to_json()
+            what = f"{task.short}@{values['layout']}{way}" + (f"-s{seed}" if seed != self.seed else "")
+            job = self._job(what, "downstream", config, trained)
+            yield dataclasses.replace(job, seed=seed, label=task_label(self.label, values["interface"], values["policy"]))
+
+    def _check_way(self, interface: Any, policy: Any, values: Mapping[str, Any], trained: Config | None) -> None:
+        """Refuse interfaces and policies that are not defined for the runs."""
+        if trained is None:
+            return
+        card = method(trained.method)
+        if interface == FLAT:
+            raise UserError("interface has 'flat', which needs no run; give it an entry of its own, [methods.flat]")
+        if interface == "goal" and not card.directions:
+            raise UserError(f"interface is 'goal', but {card.name} has no embedding that its skills move")
+        if policy == "entity" and ("factors" not in card.options or trained.embedding == "state"):
+            raise UserError(f"policy is 'entity', but the skills of {card.name} have one part")
+        policies = [*_values(values, "policy"), *_values(self._options("downstream"), "policy")]
+        if "context" in values and "entity" not in policies:
+            raise UserError(f"downstream has context = {values['context']!r}, but only policy = 'entity' has one")
 
     def _layouts(self, task: TaskEntry) -> list[str]:
         """The layouts that this seed is tested in."""
@@ -323,11 +386,14 @@ def _seeds(declared: dict[str, Any], entry: dict[str, Any]) -> list[int]:
     return seeds
 
 
-def _flag(entry: dict[str, Any], name: str) -> bool:
-    value = entry.get(name, False)
-    if not isinstance(value, bool):
-        raise UserError(f"{name} is {value!r}; it must be true or false")
-    return value
+def _values(where: Mapping[str, Any], name: str) -> list[Any]:
+    """The values of an option that may be a list; without it, the default."""
+    default = next(spec.default for spec in dataclasses.fields(DownstreamConfig) if spec.name == name)
+    value = where.get(name, default)
+    found = value if isinstance(value, list) else [value]
+    if not found or len(set(map(str, found))) != len(found):
+        raise UserError(f"{name} is {value!r}; it must be a value or a list of different values")
+    return found
 
 
 def _for_env(value: Any, env: str, name: str) -> Any:

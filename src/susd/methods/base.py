@@ -6,6 +6,7 @@ At the end are the pieces of cards that several methods share.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import equinox as eqx
@@ -13,6 +14,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from susd.errors import UserError
+from susd.factors import Factorization
+from susd.methods.registry import Unless
 from susd.networks import Density, normal_log_prob
 from susd.skills import SkillSpace
 from susd.types import Info, Transition
@@ -74,9 +78,9 @@ class RunningMean(eqx.Module):
     weight: jax.Array
 
     @classmethod
-    def init(cls) -> RunningMean:
+    def init(cls, shape: tuple[int, ...] = ()) -> RunningMean:
         """An average of no values."""
-        return cls(jnp.zeros(()), jnp.zeros(()))
+        return cls(jnp.zeros(shape), jnp.zeros(()))
 
     def update(self, value: jax.Array, decay: float = 0.99) -> RunningMean:
         """The average with one more value."""
@@ -86,6 +90,37 @@ class RunningMean(eqx.Module):
     def value(self) -> jax.Array:
         """The average so far."""
         return self.total / jnp.maximum(self.weight, 1e-8)
+
+
+class View(NamedTuple):
+    """What a method sees of an observation to learn and to reward skills; actor and critics always see all of it."""
+
+    indices: tuple[int, ...] = ()  # the dimensions that are seen; empty: all
+    obs_size: int = 0  # of the whole observation, where only some of it is seen
+
+    def __call__(self, obs: jax.Array) -> jax.Array:
+        """The dimensions that are seen."""
+        return obs[..., jnp.asarray(self.indices)] if self.indices else obs
+
+    def of(self, batch: Transition) -> Transition:
+        """Transitions between what is seen."""
+        return batch._replace(obs=self(batch.obs), next_obs=self(batch.next_obs))
+
+
+WHOLE = View()
+
+
+def phi_input(config: Config, spec: EnvSpec) -> tuple[View, Factorization]:
+    """By --phi-input all dimensions, or those of the entities themselves; and the factors of what is seen."""
+    if config.phi_input == "factor":
+        return WHOLE, spec.factorization
+    if not spec.own:
+        raise UserError(
+            f"--phi-input is 'own', but {spec.name} declares no own dimensions; choose factor, or set `own` in its spec"
+        )
+    own = {name: spec.own[name] for name in spec.factorization.names if name in spec.own}
+    ends = tuple(accumulate((len(indices) for indices in own.values()), initial=0))
+    return View(sum(own.values(), ()), spec.obs_size), Factorization.from_boundaries(ends, tuple(own))
 
 
 def difference(phi: Callable[[jax.Array], jax.Array], batch: Transition) -> jax.Array:
@@ -142,12 +177,13 @@ def accuracy(logits: jax.Array, skill: jax.Array) -> jax.Array:
     return jnp.mean(jnp.argmax(logits, axis=-1) == jnp.argmax(skill, axis=-1), axis=0)
 
 
-def density_loss(density: Density, batch: Transition) -> tuple[jax.Array, jax.Array]:
+def density_loss(density: Density, batch: Transition, view: View = WHOLE) -> tuple[jax.Array, jax.Array]:
     """Negative log-likelihood of delta s given s, and kappa [B, S], its squared distance per dimension.
 
-    kappa_d = ((delta s_d - mu_d) / sigma_d)^2 gbar^2 with gbar the geometric mean of all sigma (the CSD form).
+    kappa_d = ((delta s_d - mu_d) / sigma_d)^2 gbar^2 with gbar the geometric mean of all sigma (the CSD form). delta s has
+    the dimensions of the view; they are predicted from the whole state.
     """
-    delta = batch.next_obs - batch.obs
+    delta = view(batch.next_obs - batch.obs)
     mean, log_std = density(batch.obs)
     loss = -normal_log_prob(delta, mean, log_std).sum(axis=-1).mean()
     log_scale = log_std.mean(axis=-1, keepdims=True) - log_std
@@ -158,10 +194,11 @@ def density_loss(density: Density, batch: Transition) -> tuple[jax.Array, jax.Ar
 # --- cards ------------------------------------------------------------------------------------------------------------
 
 # Options that come together.
-FACTORED = frozenset({"factors", "critic"})
-DUAL = frozenset({"lambda_init", "slack", "dual_learning_rate"})
-DENSITY = frozenset({"density_hidden", "min_std"})
+FACTORED = frozenset({"factors", "critic", "reward_scope"})
+DUAL = frozenset({"lambda_init", "slack", "dual_learning_rate", "phi_input"})
+DENSITY = frozenset({"density_hidden", "min_std", "std_bound"})
 CONTINUOUS = ("sphere", "gaussian")  # priors without factors
+TOTAL_ONLY = Unless("normalise_reward", False, frozenset({"reward_scope"}), "it does not apply with --no-normalise-reward")
 
 # Methods with one embedding of the whole state.
 STATE_OBJECTIVE = "max E[<phi(s') - phi(s), z>], one phi of the whole state"

@@ -17,13 +17,16 @@ from susd.methods.base import (
     DUAL_METRICS,
     STATE_OBJECTIVE,
     STATE_REWARD,
+    WHOLE,
     WIDE_PHI,
     Reward,
     RunningMean,
+    View,
     constrained_loss,
     density_loss,
     difference,
     dual_optimizer,
+    phi_input,
 )
 from susd.methods.registry import Card
 from susd.networks import MLP, Density
@@ -47,7 +50,7 @@ class Params(eqx.Module):
 class Csd:
     """The objective of CSD: max E[<phi(s') - phi(s), z>] where phi moves far only in transitions that are unlikely."""
 
-    obs_size: int
+    obs_size: int  # of what phi sees
     skills: SkillSpace
     distance: str  # raw | mean (divided by its running mean)
     hidden: int
@@ -59,17 +62,19 @@ class Csd:
     slack: float
     learning_rate: float
     dual_learning_rate: float
+    view: View = WHOLE
+    std_bound: str = "clip"  # clip | soft
 
     def loss(
         self, params: Params, stats: RunningMean, batch: Transition, key: jax.Array
     ) -> tuple[jax.Array, tuple[RunningMean, None, Info]]:
         """max E[r] subject to mean_d (phi(s') - phi(s))_d^2 <= mean_d kappa_d, and the likelihood of the density model."""
-        nll, kappa = density_loss(params.density, batch)
+        nll, kappa = density_loss(params.density, batch, self.view)
         distance = kappa.mean(axis=1, keepdims=True)  # d(s, s')^2, by the density model before its step
         stats = stats.update(distance.mean())
         if self.distance == "mean":
             distance = distance / jnp.maximum(stats.value, 1e-12)
-        delta = difference(params.phi, batch)
+        delta = difference(params.phi, self.view.of(batch))
         reward = jnp.sum(delta * batch.skill, axis=-1)
         square = jnp.mean(delta**2, axis=-1, keepdims=True)
         loss, info = constrained_loss(reward, square, distance, self.slack, params.log_lambda)
@@ -78,20 +83,21 @@ class Csd:
 
     def reward(self, params: Params, before: None, batch: Transition) -> Reward:
         """r = <phi(s') - phi(s), z>, with the updated phi; the distance is in the constraint only."""
-        reward = jnp.sum(difference(params.phi, batch) * batch.skill, axis=-1)
+        reward = jnp.sum(difference(params.phi, self.view.of(batch)) * batch.skill, axis=-1)
         return Reward(reward, reward[:, None])
 
     def encode(self, params: Params, obs: jax.Array) -> jax.Array:
         """phi(s)."""
-        return params.phi(obs)
+        return params.phi(self.view(obs))
 
     def init(self, key: jax.Array) -> Params:
         """Initial networks; lambda starts high, so that phi starts within its constraint."""
         k_phi, k_density = jax.random.split(key)
         size = self.obs_size
+        sizes = (self.view.obs_size or size, size, self.density_hidden, self.layers)
         return Params(
             MLP.init(k_phi, [size, *[self.hidden] * self.layers, self.skills.size]),
-            Density.init(k_density, size, size, self.density_hidden, self.layers, self.min_std, self.precision),
+            Density.init(k_density, *sizes, self.min_std, self.precision, self.std_bound),
             jnp.full((1,), jnp.log(self.lambda_init)),
         )
 
@@ -107,9 +113,10 @@ class Csd:
     @classmethod
     def from_config(cls, config: Config, spec: EnvSpec) -> Csd:
         """CSD for the observations of an environment."""
+        view, factors = phi_input(config, spec)
         return cls(
-            obs_size=spec.obs_size,
-            skills=SkillSpace(config.prior, 1, config.skill_dim),
+            obs_size=factors.size,
+            skills=SkillSpace(config.prior, 1, config.skill_dim, ("all",)),
             distance=config.distance,
             hidden=config.phi_hidden,
             density_hidden=config.density_hidden,
@@ -120,6 +127,8 @@ class Csd:
             slack=config.slack,
             learning_rate=config.learning_rate,
             dual_learning_rate=config.dual_learning_rate,
+            view=view,
+            std_bound=config.std_bound,
         )
 
 

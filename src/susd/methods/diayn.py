@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from susd.methods.base import DISCRIMINATOR_METRICS, Reward, accuracy, one_hot_log_prob
+from susd.methods.base import DISCRIMINATOR_METRICS, WHOLE, Reward, View, accuracy, one_hot_log_prob, phi_input
 from susd.methods.registry import Card, Unless
 from susd.networks import MLP, Density, normal_log_prob
 from susd.skills import SkillSpace
@@ -32,18 +32,21 @@ class Params(eqx.Module):
 class Diayn:
     """The objective of DIAYN: max I(z; s'), by the bound E[log q(z | s')]."""
 
-    obs_size: int
+    obs_size: int  # of what the discriminator sees
     skills: SkillSpace
     hidden: int
     layers: int
     min_std: float  # of the Gaussian; it bounds the reward of a skill that is predicted well
     precision: str
     learning_rate: float
+    view: View = WHOLE
+    std_bound: str = "clip"  # clip | soft
 
     def loss(
         self, params: Params, stats: None, batch: Transition, key: jax.Array
     ) -> tuple[jax.Array, tuple[None, None, Info]]:
         """Maximum likelihood: -E[log q(z | s')]."""
+        batch = self.view.of(batch)
         loss = -self._log_prob(params, batch).mean()
         info = {"discriminator_loss": loss}
         if isinstance(params.discriminator, MLP):
@@ -55,7 +58,7 @@ class Diayn:
 
     def reward(self, params: Params, before: None, batch: Transition) -> Reward:
         """r = log q(z | s') with the updated discriminator; discrete skills have - log p(z) = log K in addition."""
-        reward = self._log_prob(params, batch)
+        reward = self._log_prob(params, self.view.of(batch))
         if self.skills.discrete:
             reward = reward + math.log(self.skills.dim)
         return Reward(reward, reward[:, None])
@@ -63,8 +66,8 @@ class Diayn:
     def encode(self, params: Params, obs: jax.Array) -> jax.Array:
         """The prediction of q for s: the mean of the Gaussian, or the logits of the discrete skills."""
         if isinstance(params.discriminator, MLP):
-            return params.discriminator(obs)
-        return params.discriminator(obs)[0]
+            return params.discriminator(self.view(obs))
+        return params.discriminator(self.view(obs))[0]
 
     def _log_prob(self, params: Params, batch: Transition) -> jax.Array:
         if isinstance(params.discriminator, MLP):
@@ -77,7 +80,7 @@ class Diayn:
             layers = [self.obs_size, *[self.hidden] * self.layers, self.skills.size]
             return Params(MLP.init(key, layers, precision=self.precision))
         sizes = (self.obs_size, self.skills.size, self.hidden, self.layers)
-        return Params(Density.init(key, *sizes, self.min_std, self.precision))
+        return Params(Density.init(key, *sizes, self.min_std, self.precision, self.std_bound))
 
     def init_stats(self, params: Params) -> None:
         """No running statistics."""
@@ -89,14 +92,17 @@ class Diayn:
     @classmethod
     def from_config(cls, config: Config, spec: EnvSpec) -> Diayn:
         """DIAYN for the observations of an environment."""
+        view, factors = phi_input(config, spec)
         return cls(
-            obs_size=spec.obs_size,
-            skills=SkillSpace(config.prior, 1, config.skill_dim),
+            obs_size=factors.size,
+            skills=SkillSpace(config.prior, 1, config.skill_dim, ("all",)),
             hidden=config.phi_hidden,
             layers=config.layers,
             min_std=config.min_std,
             precision=config.precision,
             learning_rate=config.learning_rate,
+            view=view,
+            std_bound=config.std_bound,
         )
 
 
@@ -108,9 +114,9 @@ DIAYN = Card(
     implementation="susd.methods.diayn:Diayn",
     objective="max E[log q(z | s')], q a diagonal Gaussian or a softmax",
     reward="log q(z | s'), with + log K for one_hot skills",
-    options=frozenset({"min_std"}),
+    options=frozenset({"phi_input", "min_std", "std_bound"}),
     priors=("gaussian", "one_hot"),
-    unless=(Unless("prior", "one_hot", frozenset({"min_std"}), "it does not apply with --prior one_hot"),),
+    unless=(Unless("prior", "one_hot", frozenset({"min_std", "std_bound"}), "it does not apply with --prior one_hot"),),
     paper={"prior": "gaussian"},
     quick={"prior": "gaussian", "phi_hidden": 128, "min_std": 0.1},
     colour="#56B4E9",

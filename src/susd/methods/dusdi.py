@@ -11,8 +11,8 @@ import jax
 import optax
 
 from susd.errors import UserError
-from susd.methods.base import DISCRIMINATOR_METRICS, FACTORED, Reward, accuracy, one_hot_log_prob
-from susd.methods.registry import Card
+from susd.methods.base import DISCRIMINATOR_METRICS, FACTORED, TOTAL_ONLY, Reward, accuracy, one_hot_log_prob, phi_input
+from susd.methods.registry import Card, Unless
 from susd.networks import FactoredMLP
 from susd.skills import SkillSpace
 from susd.types import Info, Transition
@@ -92,13 +92,16 @@ class Dusdi:
     @classmethod
     def from_config(cls, config: Config, spec: EnvSpec) -> Dusdi:
         """DUSDi with the factors of an environment."""
-        factors = spec.factorization
+        view, factors = phi_input(config, spec)
         if len(factors) == 1 and config.disentangle:
             raise UserError(f"--disentangle is {config.disentangle}, but there is only one factor; use --disentangle 0")
+        features = (
+            tuple(tuple(view.indices[i] for i in own) for own in factors.indices) if view.indices else factors.indices
+        )
         return cls(
             names=factors.names,
-            features=_filtered(spec) if config.features == "filtered" else factors.indices,
-            skills=SkillSpace(config.prior, len(factors), config.skill_dim),
+            features=_filtered(spec) if config.features == "filtered" else features,
+            skills=SkillSpace(config.prior, len(factors), config.skill_dim, factors.names),
             penalty=config.disentangle,
             hidden=config.phi_hidden,
             layers=config.layers,
@@ -125,8 +128,12 @@ CARDS = (
         implementation="susd.methods.dusdi:Dusdi",
         objective="max E[sum_i log q_i(z^i | x_i')], x_i the features of factor i; q_i(z^i | x_j, j != i) is fitted too",
         reward="sum_i log q_i(z^i | x_i') + log K - beta (log q_i(z^i | x_j', j != i) + log K)",
-        options=FACTORED | {"disentangle", "features"},
+        options=FACTORED | {"disentangle", "features", "phi_input"},
         priors=("one_hot",),
+        unless=(
+            Unless("phi_input", "own", frozenset({"features"}), "it does not apply with --phi-input own"),
+            TOTAL_ONLY,
+        ),
         paper={
             "prior": "one_hot",
             "skill_dim": 5,

@@ -10,7 +10,17 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from susd.methods.base import PHI_METRICS, STATE_OBJECTIVE, STATE_REWARD, WIDE_PHI, Reward, difference
+from susd.methods.base import (
+    PHI_METRICS,
+    STATE_OBJECTIVE,
+    STATE_REWARD,
+    WHOLE,
+    WIDE_PHI,
+    Reward,
+    View,
+    difference,
+    phi_input,
+)
 from susd.methods.registry import Card
 from susd.networks import MLP, spectral_normalise, spectral_vectors
 from susd.skills import SkillSpace
@@ -41,17 +51,19 @@ class Vectors(eqx.Module):
 class Lsd:
     """The objective of LSD: max E[<phi(s') - phi(s), z>] over the phi with ||phi(s') - phi(s)|| <= ||s' - s||."""
 
-    obs_size: int
+    obs_size: int  # of what phi sees
     skills: SkillSpace
     hidden: int
     layers: int
     learning_rate: float
+    view: View = WHOLE
 
     def loss(
         self, params: Params, stats: Vectors, batch: Transition, key: jax.Array
     ) -> tuple[jax.Array, tuple[Vectors, Vectors, Info]]:
         """max E[r]; every layer is divided by its spectral norm, so no constraint is left."""
         phi, right = spectral_normalise(params.phi, stats.right, ITERATIONS)
+        batch = self.view.of(batch)
         delta = difference(phi, batch)
         reward = jnp.sum(delta * batch.skill, axis=-1)
         loss = -reward.mean()
@@ -63,12 +75,12 @@ class Lsd:
     def reward(self, params: Params, before: Vectors, batch: Transition) -> Reward:
         """r = <phi(s') - phi(s), z>, with the updated phi and its updated spectral norms."""
         phi, _ = spectral_normalise(params.phi, before.right, ITERATIONS)
-        reward = jnp.sum(difference(phi, batch) * batch.skill, axis=-1)
+        reward = jnp.sum(difference(phi, self.view.of(batch)) * batch.skill, axis=-1)
         return Reward(reward, reward[:, None])
 
     def encode(self, params: Params, obs: jax.Array) -> jax.Array:
         """phi(s), with singular vectors computed from scratch."""
-        return spectral_normalise(params.phi, spectral_vectors(params.phi))[0](obs)
+        return spectral_normalise(params.phi, spectral_vectors(params.phi))[0](self.view(obs))
 
     def init(self, key: jax.Array) -> Params:
         """Initial phi."""
@@ -85,12 +97,14 @@ class Lsd:
     @classmethod
     def from_config(cls, config: Config, spec: EnvSpec) -> Lsd:
         """LSD for the observations of an environment."""
+        view, factors = phi_input(config, spec)
         return cls(
-            obs_size=spec.obs_size,
-            skills=SkillSpace(config.prior, 1, config.skill_dim),
+            obs_size=factors.size,
+            skills=SkillSpace(config.prior, 1, config.skill_dim, ("all",)),
             hidden=config.phi_hidden,
             layers=config.layers,
             learning_rate=config.learning_rate,
+            view=view,
         )
 
 
@@ -104,6 +118,7 @@ CARDS = (
         objective=STATE_OBJECTIVE,
         constraint="||phi(s') - phi(s)|| <= ||s' - s|| by spectral normalisation of every layer",
         reward=STATE_REWARD,
+        options=frozenset({"phi_input"}),
         quick=WIDE_PHI,
         quick_own={"gunner": {"discount": 0.85}},
         colour="#009E73",

@@ -16,11 +16,14 @@ from susd.methods.base import (
     STATE_OBJECTIVE,
     STATE_REWARD,
     TEMPORAL,
+    WHOLE,
     WIDE_PHI,
     Reward,
+    View,
     constrained_loss,
     difference,
     dual_optimizer,
+    phi_input,
 )
 from susd.methods.registry import Card
 from susd.networks import MLP
@@ -43,7 +46,7 @@ class Params(eqx.Module):
 class Metra:
     """The objective of METRA: max E[<phi(s') - phi(s), z>] where phi moves by at most one unit per time step."""
 
-    obs_size: int
+    obs_size: int  # of what phi sees
     skills: SkillSpace
     hidden: int
     layers: int
@@ -51,12 +54,13 @@ class Metra:
     slack: float
     learning_rate: float
     dual_learning_rate: float
+    view: View = WHOLE
 
     def loss(
         self, params: Params, stats: None, batch: Transition, key: jax.Array
     ) -> tuple[jax.Array, tuple[None, None, Info]]:
         """max E[r] subject to ||phi(s') - phi(s)||^2 <= D, as a mean over the D outputs, by dual gradient descent."""
-        delta = difference(params.phi, batch)
+        delta = difference(params.phi, self.view.of(batch))
         reward = jnp.sum(delta * batch.skill, axis=-1)
         square = jnp.mean(delta**2, axis=-1, keepdims=True)
         loss, info = constrained_loss(reward, square, 1.0, self.slack, params.log_lambda)
@@ -64,12 +68,12 @@ class Metra:
 
     def reward(self, params: Params, before: None, batch: Transition) -> Reward:
         """r = <phi(s') - phi(s), z>, with the updated phi."""
-        reward = jnp.sum(difference(params.phi, batch) * batch.skill, axis=-1)
+        reward = jnp.sum(difference(params.phi, self.view.of(batch)) * batch.skill, axis=-1)
         return Reward(reward, reward[:, None])
 
     def encode(self, params: Params, obs: jax.Array) -> jax.Array:
         """phi(s)."""
-        return params.phi(obs)
+        return params.phi(self.view(obs))
 
     def init(self, key: jax.Array) -> Params:
         """Initial phi; lambda starts high, so that phi starts within its constraint."""
@@ -87,15 +91,17 @@ class Metra:
     @classmethod
     def from_config(cls, config: Config, spec: EnvSpec) -> Metra:
         """METRA for the observations of an environment."""
+        view, factors = phi_input(config, spec)
         return cls(
-            obs_size=spec.obs_size,
-            skills=SkillSpace(config.prior, 1, config.skill_dim),
+            obs_size=factors.size,
+            skills=SkillSpace(config.prior, 1, config.skill_dim, ("all",)),
             hidden=config.phi_hidden,
             layers=config.layers,
             lambda_init=config.lambda_init,
             slack=config.slack,
             learning_rate=config.learning_rate,
             dual_learning_rate=config.dual_learning_rate,
+            view=view,
         )
 
 

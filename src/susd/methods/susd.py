@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,13 +23,17 @@ from susd.methods.base import (
     STATE_OBJECTIVE,
     STATE_REWARD,
     TEMPORAL,
+    TOTAL_ONLY,
+    WHOLE,
     WIDE_PHI,
     Reward,
     RunningMean,
+    View,
     constrained_loss,
     density_loss,
     difference,
     dual_optimizer,
+    phi_input,
 )
 from susd.methods.registry import Card, Unless
 from susd.networks import Density, FactoredMLP
@@ -58,7 +63,7 @@ class Before(eqx.Module):
 class Susd:
     """The objective of SUSD. Without factors there is a single one, the whole state."""
 
-    factorization: Factorization
+    factorization: Factorization  # of what phi sees
     skills: SkillSpace
     constraint: str  # joint | per_factor
     weight: str  # mean (divided by its running mean) | raw | none
@@ -73,6 +78,9 @@ class Susd:
     slack: float
     learning_rate: float
     dual_learning_rate: float
+    view: View = WHOLE
+    weight_cap: float = 0.0  # in multiples of the running mean; 0: none
+    std_bound: str = "clip"  # clip | soft
 
     def loss(
         self, params: Params, stats: RunningMean, batch: Transition, key: jax.Array
@@ -80,7 +88,7 @@ class Susd:
         """Eq. 8 for phi, Eq. 9 for lambda, and the likelihood of the density model: one sum, with separate gradients."""
         del key
         # 1. Eq. 7: r_i = <delta_i, z^i> with delta_i = phi_i(s'^i) - phi_i(s^i)
-        delta = difference(params.phi, batch)
+        delta = difference(params.phi, self.view.of(batch))
         rewards = jnp.sum(delta * self.skills.direction(batch.skill), axis=-1)
         # 2. to 4. phi and lambda: the mean square of delta is at most 1, over all factors or in each of them
         square = jnp.mean(delta**2, axis=-1)
@@ -93,9 +101,9 @@ class Susd:
         if params.density is None:
             return loss, (stats, Before(None), info)
         # 5. the density model; the weights are those of the model before its step
-        nll, kappa = density_loss(params.density, batch)
+        nll, kappa = density_loss(params.density, batch, self.view)
         weight, stats = self._weight(kappa, stats)
-        info |= {"density_nll": nll, "weight_raw": stats.value}
+        info |= {"density_nll": nll, "weight_raw": stats.value, "weight_max": weight.max()}
         for i, name in enumerate(self.factorization.names):
             info[f"factor/{name}/weight"] = weight[:, i].mean()
         return loss + nll, (stats, Before(weight), info)
@@ -107,17 +115,23 @@ class Susd:
         if self.weight_scope == "state":
             weight = jnp.broadcast_to(jnp.sqrt(kappa.mean(axis=1, keepdims=True)), weight.shape)
         stats = stats.update(weight.mean())
+        if self.weight_cap:
+            weight = jnp.minimum(weight, self.weight_cap * stats.value)
         return (weight / jnp.maximum(stats.value, 1e-12) if self.weight == "mean" else weight), stats
 
     def reward(self, params: Params, before: Before, batch: Transition) -> Reward:
         """Eq. 10: R = sum_i w_i r_i, with the updated phi and the weights from before the step."""
-        rewards = jnp.sum(difference(params.phi, batch) * self.skills.direction(batch.skill), axis=-1)
+        delta = difference(params.phi, self.view.of(batch))
+        rewards = jnp.sum(delta * self.skills.direction(batch.skill), axis=-1)
+        if self.skills.paced:  # not in the paper: highest where delta_i = sqrt(D) z^i, and moving at rest costs
+            goal = math.sqrt(self.skills.dim) * self.skills.split(batch.skill)
+            rewards = jnp.sum(delta * goal - 0.5 * delta**2, axis=-1)
         parts = rewards if before.weight is None else before.weight * rewards
         return Reward(parts.sum(axis=1), parts)
 
     def encode(self, params: Params, obs: jax.Array) -> jax.Array:
         """phi(s), the embeddings of all factors concatenated."""
-        return params.phi(obs).reshape(obs.shape[0], -1)
+        return params.phi(self.view(obs)).reshape(obs.shape[0], -1)
 
     def init(self, key: jax.Array) -> Params:
         """Initial networks; lambda starts high, so that phi starts within its constraint."""
@@ -135,7 +149,8 @@ class Susd:
 
     def _init_density(self, key: jax.Array) -> Density:
         size = self.factorization.size
-        return Density.init(key, size, size, self.density_hidden, self.layers, self.min_std, self.precision)
+        sizes = (self.view.obs_size or size, size, self.density_hidden, self.layers)
+        return Density.init(key, *sizes, self.min_std, self.precision, self.std_bound)
 
     def init_stats(self, params: Params) -> RunningMean:
         """The running mean of the weight."""
@@ -150,12 +165,14 @@ class Susd:
     @classmethod
     def from_config(cls, config: Config, spec: EnvSpec) -> Susd:
         """SUSD with the factors of an environment."""
-        factors, dim = spec.factorization, config.skill_dim
+        (view, factors), dim = phi_input(config, spec), config.skill_dim
+        names = factors.names
         if config.embedding == "state":  # one factor, with the skill dimensions of all factors together
-            factors, dim = Factorization(("state",), (tuple(range(spec.obs_size)),), spec.obs_size), dim * len(factors)
+            names, dim = ("all",), dim * len(factors)
+            factors = Factorization.from_boundaries((0, factors.size), ("state",))
         return cls(
             factorization=factors,
-            skills=SkillSpace(config.prior, len(factors), dim),
+            skills=SkillSpace(config.prior, len(factors), dim, names),
             constraint=config.constraint,
             weight=config.weight,
             weight_scope=config.weight_scope,
@@ -169,6 +186,9 @@ class Susd:
             slack=config.slack,
             learning_rate=config.learning_rate,
             dual_learning_rate=config.dual_learning_rate,
+            view=view,
+            weight_cap=config.weight_cap,
+            std_bound=config.std_bound,
         )
 
 
@@ -184,8 +204,8 @@ def _shared_with(text: str, factorization: Factorization) -> tuple[str, ...]:
     return names
 
 
-PER_FACTOR = frozenset({"constraint", "share_agent", "weight_scope", "critic"})
-OPTIONS = frozenset({"embedding", "weight"}) | FACTORED | PER_FACTOR | DUAL | DENSITY
+PER_FACTOR = frozenset({"constraint", "share_agent", "weight_scope", "critic", "reward_scope"})
+OPTIONS = frozenset({"embedding", "weight", "weight_cap"}) | FACTORED | PER_FACTOR | DUAL | DENSITY
 FACTORS_NEEDED = OPTIONS - {"embedding"}  # of variants that do not exist with one embedding of the state
 SUSD = Card(
     name="susd",
@@ -198,9 +218,10 @@ SUSD = Card(
     weight="w_i = sqrt(1/S sum_{d in factor i} kappa_d): the surprise of a density model q(delta s | s) about factor i",
     reward="sum_i w_i <phi_i(s'^i) - phi_i(s^i), z^i>",
     options=OPTIONS,
-    priors=("sphere", "factor_sphere", "gaussian", "one_hot"),
+    priors=("sphere", "factor_sphere", "factor_ball", "gaussian", "one_hot"),
     unless=(
-        Unless("weight", "none", DENSITY | {"weight_scope"}, "it has no density model with --weight none"),
+        TOTAL_ONLY,
+        Unless("weight", "none", DENSITY | {"weight_scope", "weight_cap"}, "it has no density model with --weight none"),
         Unless("embedding", "state", PER_FACTOR, "it has no factors with --embedding state", priors=CONTINUOUS),
     ),
     colour="#0072B2",
@@ -253,6 +274,16 @@ CARDS = (
         priors=("one_hot",),
         paper={"skill_dim": 5},
         colour="#C51B7D",
+    ),
+    SUSD.variant(
+        "susd-paced",
+        "SUSD (paced)",
+        "SUSD whose skill also says how fast each factor moves; zero is rest",
+        {"prior": "factor_ball"},
+        reward="sum_i w_i (sqrt(D) <delta_i, z^i> - |delta_i|^2 / 2), delta_i = phi_i(s'^i) - phi_i(s^i)",
+        options=FACTORS_NEEDED,
+        priors=("factor_ball",),
+        colour="#00A5A5",
     ),
     SUSD.variant(
         "susd-q",

@@ -11,7 +11,7 @@ import numpy as np
 from susd.experiments.extract import FLAT
 from susd.experiments.metrics_store import Fact
 from susd.experiments.statistics import Estimate, estimate, estimate_improvement, iqm
-from susd.report.labels import base, in_order, pretrained
+from susd.report.labels import base, in_order, pretrained, split_way
 from susd.tasks.registry import tasks as registered_tasks
 
 SCORE = "last_quarter_discounted"
@@ -98,6 +98,17 @@ def _score(seed: int, layout: str, block: Sequence[Fact]) -> Score | None:
 def labels_of(tasks: Tasks) -> list[str]:
     """All labels that have a score in some task."""
     return in_order(label for scores in tasks.values() for label in scores)
+
+
+def by_way(tasks: Tasks) -> dict[tuple[str, ...], Tasks]:
+    """The scores by how skills are used, with plain labels; a policy without skills is compared with each of them."""
+    ways = {split_way(label)[1] for label in labels_of(tasks) if label != FLAT}
+    found: dict[tuple[str, ...], Tasks] = {}
+    for way in sorted(ways, key=lambda way: (len(way), way)):
+        for task, by_label in tasks.items():
+            mine = [label for label in by_label if label == FLAT or split_way(label)[1] == way]
+            found.setdefault(way, {})[task] = {split_way(label)[0]: by_label[label] for label in mine}
+    return found
 
 
 def mean_of(scores: Sequence[Score]) -> Estimate:

@@ -14,6 +14,7 @@ from susd.report.aggregate import (
     PerSeed,
     Setting,
     Tasks,
+    by_way,
     improvements,
     interquartile_means,
     labels_of,
@@ -22,7 +23,7 @@ from susd.report.aggregate import (
     per_seed,
     repeated,
 )
-from susd.report.labels import OURS, base, environment_title, in_order, is_rival, pretrained, title_of
+from susd.report.labels import OURS, WAYS, base, environment_title, in_order, is_rival, pretrained, title_of
 from susd.tasks.registry import tasks as registered_tasks
 
 Claim = tuple[str, str]  # topic and sentences
@@ -76,8 +77,9 @@ def claims(facts: Sequence[Fact], scores: Mapping[Setting, Tasks], environment: 
     for tested in ("fixed", "random"):
         tasks = scores.get(Setting(environment, way, tested), {})
         topic = "Tasks" if tested == "fixed" else "Tasks on random layouts"
-        if sentences := [*_tasks(tasks), *_over_tasks(tasks)]:
-            found.append((topic, " ".join(sentences)))
+        for endings, own in by_way(tasks).items():
+            if sentences := [*_tasks(own), *_over_tasks(own)]:
+                found.append((", ".join([topic, *(WAYS[ending] for ending in endings)]), " ".join(sentences)))
     mine = [fact for fact in facts if fact.environment == environment and pretrained(fact.label) == way]
     covered = [f for f in mine if (f.metric, f.subject) == ("cells_worst", "trained, mean actions")]
     steps = min((fact.step for fact in covered), default=0)

@@ -1,7 +1,7 @@
 """Titles, order and appearance of what a report compares, from the registries of methods and environments.
 
 A label is the name of a method, `flat`, or the name of a method with an ending that distinguishes its runs, such as
-`metra-same-size`.
+`metra-same-size`. Results of tasks have another ending where skills are not used in the paper's way: `susd-goal-entity`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from susd.methods.registry import Card, methods
 
 OURS = "susd"
 FLAT_TITLE, FLAT_COLOUR = "no skills", "#000000"
+WAYS = {"goal": "goal actions", "entity": "entity-wise"}  # endings of labels: how a task uses the skills
 OTHER_COLOUR = "#7f7f7f"  # of a label that is no method's
 LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1.5)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 2)))
 MARKERS = "os^DvPX"
@@ -50,6 +51,16 @@ def pretrained(label: str) -> str:
     return "random" if label.endswith(RANDOM) else "fixed"
 
 
+@cache
+def split_way(label: str) -> tuple[str, tuple[str, ...]]:
+    """A label without its endings for how a task uses the skills, and those endings: `susd` and (`goal`, `entity`)."""
+    plain, _, ending = label.rpartition("-")
+    if not plain or ending not in WAYS or label in methods():
+        return label, ()
+    inner, ways = split_way(plain)
+    return inner, (*ways, ending)
+
+
 def environment_title(environment: str) -> str:
     """The title of an environment; its name if it is not registered."""
     known = environments()
@@ -64,18 +75,20 @@ def card_of(label: str) -> Card | None:
 
 
 def title_of(label: str) -> str:
-    """The title of its method, with the rest of the label in brackets: METRA (same size)."""
-    card = card_of(label)
-    if card is None:
-        return FLAT_TITLE if label == FLAT else label
-    rest = label.removeprefix(card.name).strip("-").replace("-", " ")
-    return f"{card.title} ({rest})" if rest else card.title
+    """The title of its method, with the rest of the label: METRA (same size), or SUSD, goal actions, entity-wise."""
+    plain, ways = split_way(label)
+    card, title = card_of(plain), FLAT_TITLE if plain == FLAT else plain
+    if card is not None:
+        rest = plain.removeprefix(card.name).strip("-").replace("-", " ")
+        title = f"{card.title} ({rest})" if rest else card.title
+    return ", ".join([title, *(WAYS[way] for way in ways)])
 
 
 def is_variant(label: str) -> bool:
     """Whether a label is an ablation or a control: a variant of a method, or a method with other options."""
-    card = card_of(label)
-    return card is not None and (bool(card.base) or label != card.name)
+    plain = split_way(label)[0]
+    card = card_of(plain)
+    return card is not None and (bool(card.base) or plain != card.name)
 
 
 def is_rival(label: str) -> bool:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from susd.envs.gunner import AMMO, RANGE, SIDE, ZONES, Gunner, GunnerState
-from susd.tasks.base import SKILL_STEPS, Task
+from susd.tasks.base import Task
 
 PHASE = 250  # steps per goal
 CORNERS = SIDE * np.array([(1, 0), (1, 1), (0, 0), (0, 1)], np.float32)  # the targets
@@ -34,10 +34,12 @@ class GunnerTask(Task):
     horizon = 1000
     extra_size = 1
 
+    part_of = (4, 17)  # standing in the zone is the agent's part, aiming the gun's
+
     @property
-    def ceiling(self) -> np.ndarray:
+    def best(self) -> np.ndarray:
         """Two points in every step."""
-        return np.full(self.horizon // SKILL_STEPS, 2.0)
+        return np.full(self.horizon, 2.0)
 
     def begin(self, env_state: GunnerState, key: jax.Array) -> GunnerTaskState:
         """The clock at zero; the key is not used."""
@@ -45,12 +47,13 @@ class GunnerTask(Task):
 
     def score(self, state: GunnerTaskState, env_state: GunnerState, key: jax.Array) -> tuple[GunnerTaskState, jax.Array]:
         """b_k + w_k, times m_0 when ammo is limited."""
-        steps = state.steps + 1
-        goal = jnp.minimum(steps // PHASE, 3)
-        reward = (self.env.zones(env_state) + self.env.targets(env_state))[goal]
-        if self.limited:
-            reward = reward * env_state.ammo[0]
-        return GunnerTaskState(env_state, steps), reward
+        return GunnerTaskState(env_state, state.steps + 1), self.parts(state, env_state).sum()
+
+    def parts(self, state: GunnerTaskState, env_state: GunnerState) -> jax.Array:
+        """[2] b_k and w_k, each times m_0 when ammo is limited."""
+        goal = jnp.minimum((state.steps + 1) // PHASE, 3)
+        both = jnp.stack([self.env.zones(env_state)[goal], self.env.targets(env_state)[goal]])
+        return both * env_state.ammo[0] if self.limited else both
 
     def extra(self, state: GunnerTaskState) -> jax.Array:
         """[1] the clock, from 0 to 1."""

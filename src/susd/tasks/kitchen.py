@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from susd.envs.base import HostStep
 from susd.envs.kitchen import Facts, Kitchen
-from susd.tasks.base import SKILL_STEPS, HostTask
+from susd.tasks.base import HostTask
 
 NEAR = 0.07  # how far from the target's centre the pot may be, in the plane
 
@@ -52,11 +53,11 @@ class KitchenTask(HostTask):
     horizon = 250
 
     @property
-    def ceiling(self) -> np.ndarray:
+    def best(self) -> np.ndarray:
         """One point in every step."""
-        return np.ones(self.horizon // SKILL_STEPS)
+        return np.ones(self.horizon)
 
-    def score(self) -> np.ndarray:
+    def reward(self, step: HostStep) -> np.ndarray:
         """[W] 1 where the condition held at the end of the last step, else 0."""
         assert self.env.facts is not None
         return PREDICATES[self.predicate](self.env.facts).astype(np.float32)

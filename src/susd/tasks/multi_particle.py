@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from susd.envs.multi_particle import AGENTS, NEAR, MultiParticle, ParticleState
-from susd.tasks.base import SKILL_STEPS, Task
+from susd.tasks.base import Task
 
 WINDOW = 10  # sequential: the turn passes only after every tenth step
 REDRAW = 50  # food-poison: new indicators after every fiftieth step
@@ -38,11 +38,14 @@ class Sequential(Task):
     horizon = 50
     extra_size = AGENTS + 1
 
+    part_of = tuple(range(0, 7 * AGENTS, 7))  # every agent's faults are its own part
+    extra_of = (*part_of, -1)
+
     @property
-    def ceiling(self) -> np.ndarray:
+    def best(self) -> np.ndarray:
         """Ten points in every step after the earliest possible completion."""
-        best = np.full(self.horizon // SKILL_STEPS, 10.0)
-        best[: WINDOW * len(self.agents) // SKILL_STEPS] = 0.0
+        best = np.full(self.horizon, 10.0)
+        best[: WINDOW * len(self.agents)] = 0.0
         return best
 
     def begin(self, env_state: ParticleState, key: jax.Array) -> SequenceState:
@@ -59,11 +62,16 @@ class Sequential(Task):
         """-0.1 for every wrong agent near and for the right one not near; 10 per step when all are done."""
         steps, finished = state.steps + 1, state.progress == len(self.agents)
         distance, turn = self.env.distances(env_state), self.target(state) > 0
-        faults = jnp.sum(jnp.where(turn, distance >= NEAR, distance <= NEAR))
-        reward = jnp.where(finished, 10.0, -faults.astype(jnp.float32) / 10.0)
+        reward = jnp.where(finished, 10.0, self.parts(state, env_state).sum())
         charge = state.charge + jnp.any(turn & (distance < NEAR))
         passes = (steps % WINDOW == 0) & ~finished & (charge > 0)
         return SequenceState(env_state, steps, state.progress + passes, jnp.where(passes, 0, charge)), reward
+
+    def parts(self, state: SequenceState, env_state: ParticleState) -> jax.Array:
+        """[10] -0.1 for every agent at fault, while the sequence is not finished."""
+        distance, turn = self.env.distances(env_state), self.target(state) > 0
+        faults = jnp.where(turn, distance >= NEAR, distance <= NEAR) & (state.progress < len(self.agents))
+        return -faults.astype(jnp.float32) / 10.0
 
     def extra(self, state: SequenceState) -> jax.Array:
         """[11] whose turn it is, and the clock in windows of ten steps."""
@@ -93,11 +101,17 @@ class FoodPoison(Task):
     extra_size = AGENTS + 1
     completable = False  # every step has a reward above or below zero
     random_episodes = True
+    extra_of = (*range(0, 7 * AGENTS, 7), -1)
 
     @property
-    def ceiling(self) -> np.ndarray:
+    def best(self) -> np.ndarray:
         """One point for every agent that counts, in every step."""
-        return np.full(self.horizon // SKILL_STEPS, float(len(self.agents)))
+        return np.full(self.horizon, float(len(self.agents)))
+
+    @property
+    def part_of(self) -> tuple[int, ...]:
+        """The verdict on every agent that counts is its part."""
+        return tuple(7 * agent for agent in self.agents)
 
     def begin(self, env_state: ParticleState, key: jax.Array) -> FoodPoisonState:
         """Ten fair coins decide what is food and what is poison."""
@@ -112,9 +126,13 @@ class FoodPoison(Task):
     def score(self, state: FoodPoisonState, env_state: ParticleState, key: jax.Array) -> tuple[FoodPoisonState, jax.Array]:
         """The sum of the verdicts on the agents that count; indicators are redrawn after the reward."""
         steps = state.steps + 1
-        reward = jnp.sum(self.verdicts(state.indicator, env_state)[jnp.asarray(self.agents)])
+        reward = self.parts(state, env_state).sum()
         indicator = jnp.where(steps % REDRAW == 0, _coins(key), state.indicator)
         return FoodPoisonState(env_state, steps, indicator), reward
+
+    def parts(self, state: FoodPoisonState, env_state: ParticleState) -> jax.Array:
+        """The verdicts on the agents that count."""
+        return self.verdicts(state.indicator, env_state)[jnp.asarray(self.agents)]
 
     def extra(self, state: FoodPoisonState) -> jax.Array:
         """[11] all indicators, also those that do not count, and the clock from 0 to 1."""

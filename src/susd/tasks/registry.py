@@ -1,20 +1,22 @@
 """The downstream tasks as data: built-in ones, those of installed packages, and FILE.py:NAME. Imports no JAX.
 
-To add a task, write a subclass of `Task` or `HostTask` and a `TaskEntry` that names it: here, under the entry-point group
-`susd.tasks` of your own package, or in a file that is given to `susd downstream RUN --task FILE.py:NAME`.
+To add a task, write a subclass of `Task` or `HostTask`. In a file it is `susd downstream RUN --task FILE.py:NAME`, for the
+environment of the run. A `TaskEntry` gives it an environment of its own, layouts and presets: here, in a file, or under the
+entry-point group `susd.tasks` of your own package. The task `reward` is the environment's own reward.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from susd import plugins
 from susd.envs import make
+from susd.envs import registry as environments
 from susd.errors import UserError, format_exception
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 Options = Mapping[str, Any]
 MAX_LAYOUT_SEED = 2**31 - 1
+REWARD = "reward"  # the name of the task whose reward is the environment's own
+SKILL_STEPS = 5  # environment steps per high-level action in the paper (K); reported returns are in these units
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class TaskEntry:
     """A task: its environment, its class, and what distinguishes it from other tasks of that class."""
 
     name: str  # by convention the name of the environment, a hyphen, and a short name
-    env: str  # a name that `susd.make` takes
+    env: str  # a name that `susd.make` takes; empty: the environment of the run
     source: str | Callable[..., Task | HostTask]  # module:class, or the class
     options: Options = field(default_factory=dict)  # keyword arguments of the class
     layouts: Layouts = field(default_factory=Layouts)
@@ -143,15 +147,24 @@ def tasks() -> dict[str, TaskEntry]:
     return {name: _entry(name) for name in names()}
 
 
-def task_entry(name: str) -> TaskEntry:
-    """The task of a full name, a short name (`seq-easy` for `multi_particle-seq-easy`) or FILE.py:NAME."""
+def task_entry(name: str, env: str = "") -> TaskEntry:
+    """The task of a full name, a short name (`seq-easy` for `multi_particle-seq-easy`), `reward` or FILE.py:NAME.
+
+    `env` is the environment of tasks that name none.
+    """
     if plugins.is_file(name):
-        return _from_file(name)
+        return _from_file(name, env)
+    if name == REWARD:
+        if env in environments.BUILT_IN:
+            raise UserError(
+                f"{env} has no reward of its own, so it has no task {REWARD!r}; choose one of {', '.join(names())}"
+            )
+        return TaskEntry(REWARD, env, "susd.tasks.own:environment_reward")
     if name in names():
         return _entry(name)
     matches = [entry for entry in tasks().values() if entry.short == name]
     if len(matches) != 1:
-        raise UserError(f"unknown task {name!r}; choose one of {', '.join(names())} or FILE.py:NAME")
+        raise UserError(f"unknown task {name!r}; choose one of {', '.join(names())}, {REWARD} or FILE.py:NAME")
     return matches[0]
 
 
@@ -161,8 +174,10 @@ def make_task(name: str, env: Environment | HostEnvironment | None = None, **opt
     if env is not None and options:
         raise UserError(f"task {entry.name!r}: give an environment or options for one ({', '.join(options)}), not both")
     if env is None:
+        if not entry.env:
+            raise UserError(f"task {entry.name!r} names no environment; give one")
         env = make(entry.env, **options)
-    elif env.spec.name != entry.env and not entry.env.rpartition(":")[0].endswith(".py"):
+    elif entry.env and env.spec.name != entry.env and not entry.env.rpartition(":")[0].endswith(".py"):
         raise UserError(f"task {entry.name!r} needs the environment {entry.env!r}, not {env.spec.name!r}")
     task: Task | HostTask = _constructor(entry)(entry.name, env, **entry.options)
     return task
@@ -188,13 +203,23 @@ def _entry(name: str) -> TaskEntry:
     return replace(_checked(f"entry point {name!r} of susd.tasks", plugins.load("tasks", name)), name=name)
 
 
-def _from_file(name: str) -> TaskEntry:
-    """The task in a file. Where its environment is in a file too, that path is relative to the folder of the first."""
-    entry = _checked(name, plugins.load_file(name))
-    path, _, factory = entry.env.rpartition(":")
+def _from_file(name: str, env: str) -> TaskEntry:
+    """The task in a file: an entry, or a class or factory for the environment `env`.
+
+    Where an entry has its environment in a file too, that path is relative to the folder of the first.
+    """
+    found = plugins.load_file(name)
+    if not isinstance(found, TaskEntry):
+        from susd.tasks import own  # imports JAX
+
+        own.check_source(name, found)
+        return TaskEntry(name.rpartition(":")[2], env, partial(own.build_task, found))
+    if not found.env:
+        return replace(found, env=env)
+    path, _, factory = found.env.rpartition(":")
     if not path.endswith(".py"):
-        return entry
-    return replace(entry, env=f"{Path(name.rpartition(':')[0]).parent / path}:{factory}")
+        return found
+    return replace(found, env=f"{Path(name.rpartition(':')[0]).parent / path}:{factory}")
 
 
 def _checked(what: str, found: Any) -> TaskEntry:

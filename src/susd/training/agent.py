@@ -16,9 +16,11 @@ from susd.config import Config
 from susd.envs.base import Environment, HostEnvironment
 from susd.errors import UserError
 from susd.factors import Factorization
+from susd.methods.registry import method as find_method
 from susd.networks import Actor
 from susd.runs import checkpoint
 from susd.runs.folder import RunFolder
+from susd.training.goals import GoalSpace, read_goal, rest_skills, undirected
 from susd.training.trainer import Trainer, learning_hash
 
 WEIGHTS = (".learner.params", ".learner.sac.actor")  # the leaves of a TrainState that an agent needs
@@ -53,6 +55,29 @@ class Agent:
         action = self.trainer.policy(self.actor, seed is not None)(*inputs)
         return np.asarray(action).reshape(*obs.shape[:-1], -1)
 
+    def act_towards(self, obs: Any, goal: Any, skill: Any = None) -> np.ndarray:
+        """The mean action that leads to a target state and holds it; for one observation [S] or a batch [B, S].
+
+        `goal` is a mapping from factors to values in raw units, such as {"door": 1.0, "cart": [0.2, 0.3]}, or a whole
+        observation [S]. Parts of the skill that it does not name are those of `skill`; without one they are at rest with
+        paced skills, and otherwise a fixed random skill.
+        """
+        spec = self.trainer.env.spec
+        obs, target = self._sized(obs, "observation", spec.obs_size), read_goal(spec, goal)
+        named = target.parts(spec, part_names(self.trainer))
+        rest = self._rest if skill is None else self._sized(skill, "skill", self.trainer.learner.method.skills.size)
+        batch = jnp.atleast_2d(obs)
+        rest = jnp.broadcast_to(rest, (len(batch), rest.shape[-1]))
+        chosen = self._skill_between(self.goals, self.params, batch, target.replace(batch), named, rest)
+        return self.act(obs, chosen.reshape(*obs.shape[:-1], -1))
+
+    @cached_property
+    def goals(self) -> GoalSpace:
+        """How far a time step moves phi, and where random skills lead it: measured once, in the agent's environment."""
+        if reason := undirected(find_method(self.trainer.config.method)):
+            raise UserError(reason)
+        return GoalSpace.measure(self.trainer, self.trainer.env, self.actor, self.params)
+
     def encode(self, obs: Any) -> np.ndarray:
         """phi(s): [S] to [N * D], or [B, S] to [B, N * D]."""
         obs = self._sized(obs, "observation", self.trainer.env.spec.obs_size)
@@ -72,6 +97,22 @@ class Agent:
     @cached_property
     def _encode(self) -> Any:
         return jax.jit(self.trainer.learner.method.encode)
+
+    @cached_property
+    def _skill_between(self) -> Any:
+        method = self.trainer.learner.method
+        return jax.jit(lambda goals, *inputs: goals.skill_between(method, *inputs))
+
+    @cached_property
+    def _rest(self) -> jax.Array:
+        return rest_skills(self.trainer.learner.method.skills, jax.random.key(0), 1)[0]
+
+
+def part_names(trainer: Trainer) -> tuple[str, ...]:
+    """The names of a skill's parts: the factors, or `all` where the skill has one part for all of them."""
+    skills, factors = trainer.learner.method.skills, trainer.env.spec.factorization.names
+    unnamed = ("all",) if skills.parts == 1 else tuple(f"part {part + 1}" for part in range(skills.parts))
+    return skills.names or (factors if len(factors) == skills.parts else unnamed)
 
 
 def load_all(run: str | Path, environment: Environment | HostEnvironment | None = None) -> list[Agent]:

@@ -86,8 +86,18 @@ def _heat() -> Colormap:
     return _colours("heat", ("#a9cbe2", "#5a9fc9", "#1f5f9e", "#0c2346"))
 
 
-def trajectories(path: Path, spec: EnvSpec, obs: np.ndarray, skills: np.ndarray, discrete: bool = False) -> Path:
-    """Trajectories in every plane; obs [T + 1, W, S] from the start, skills [W, parts, dim], which give the colour."""
+def trajectories(
+    path: Path,
+    spec: EnvSpec,
+    obs: np.ndarray,
+    skills: np.ndarray,
+    discrete: bool = False,
+    names: Sequence[str] = (),
+) -> Path:
+    """Trajectories in every plane; obs [T + 1, W, S] from the start, skills [W, parts, dim], which give the colour.
+
+    `names` are those of the skill's parts, where not every factor has one.
+    """
     _need_planes(spec)
     count, parts, dim = skills.shape
     if obs.shape[1] != count:
@@ -102,7 +112,7 @@ def trajectories(path: Path, spec: EnvSpec, obs: np.ndarray, skills: np.ndarray,
         grid = figure.add_gridspec(rows, columns + turning, width_ratios=[1] * columns + [0.5 if many else 0.24] * turning)
         for index, plane in enumerate(spec.planes):
             axes = figure.add_subplot(grid[index // columns, index % columns])
-            part = skills[:, _part(spec, plane, parts)]
+            part = skills[:, _part(spec, plane, names or spec.factorization.names[:parts])]
             edges = index % columns == 0, index + columns >= len(spec.planes)
             lines = [colours(shade) for shade in _shades(part, discrete)]
             _draw_lines(axes, plane, obs, lines, edges, 0.9 if many else 1.3)
@@ -215,11 +225,11 @@ def control_matrix(
     return path
 
 
-def _part(spec: EnvSpec, plane: Plane, parts: int) -> int:
-    """The part of the skill that belongs to the plane: that of its factor, or the only one."""
-    if parts != len(spec.factorization):
-        return 0
-    return next(i for i, indices in enumerate(spec.factorization.indices) if plane.x in indices)
+def _part(spec: EnvSpec, plane: Plane, names: Sequence[str]) -> int:
+    """The part of the skill, of those with these names, that belongs to the plane: that of its factor, or the first."""
+    factors = spec.factorization
+    owner = next(name for name, indices in zip(factors.names, factors.indices, strict=True) if plane.x in indices)
+    return names.index(owner) if owner in names else 0
 
 
 def _box(axes: Axes, plane: Plane, edges: tuple[bool, bool]) -> None:

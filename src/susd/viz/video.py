@@ -86,7 +86,15 @@ def skill_titles(names: Sequence[str], skills: np.ndarray, discrete: bool = Fals
         numbers = skills.argmax(axis=-1) + 1
         return ["   ".join(f"{label} {k}" for label, k in zip(labels, row, strict=True)) for row in numbers]
     degrees = np.round(np.degrees(np.arctan2(skills[..., 1], skills[..., 0]))).astype(int) % 360
-    return ["   ".join(f"{label} {d}°" for label, d in zip(labels, row, strict=True)) for row in degrees]
+    lengths = np.linalg.norm(skills, axis=-1)
+    paced = np.ptp(lengths) > 1e-3  # the length of a part is how fast it moves its factor
+    return [
+        "   ".join(
+            f"{label} at rest" if paced and n < 1e-3 else f"{label} {d}°" + (f" x {n:.1f}" if paced else "")
+            for label, d, n in zip(labels, row, length, strict=True)
+        )
+        for row, length in zip(degrees, lengths, strict=True)
+    ]
 
 
 def _tile(tiles: Sequence[np.ndarray]) -> np.ndarray:

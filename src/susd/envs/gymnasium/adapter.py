@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from PIL import Image, ImageOps
 
-from susd.envs.base import EnvSpec, HostStep, Plane
+from susd.envs.base import EnvSpec, HostStep, Plane, own_dimensions
 from susd.envs.gymnasium.loader import Source, find_registration, is_gymnasium
 from susd.envs.gymnasium.processes import SubprocessEnvs
 from susd.envs.gymnasium.spaces import Actions, Observations
@@ -114,7 +114,7 @@ class GymnasiumVector:
 
 
 def _spec(name: str, example: gymnasium.Env[Any, Any], horizon: int | None, factors: FactorOption | None) -> EnvSpec:
-    """The facts of an environment, from its spaces and its optional attributes factors, positions and landmarks."""
+    """The facts of an environment, from its spaces and its optional attributes factors, positions, landmarks and own."""
     for attribute in ("observation_space", "action_space"):
         if not hasattr(example, attribute):
             raise UserError(f"{name} has no {attribute}; set it in __init__, for example spaces.Box(-1, 1, (3,))")
@@ -122,16 +122,19 @@ def _spec(name: str, example: gymnasium.Env[Any, Any], horizon: int | None, fact
     size = observations.size
     default = Factorization.from_mapping(dict(_attribute(name, example, "factors")) or observations.factors, size)
     known = {1: Factorization(("state",), (tuple(range(size)),), size), len(default): default}
+    chosen = default if factors is None else factorization(factors, size, known)
+    owned = [_index(name, f"own[{key!r}]", i, size) for key, of in _attribute(name, example, "own") for i in of]
     return EnvSpec(
         name=name,
         obs_size=size,
         action_size=actions.size,
         horizon=_time_limit(name, example) if horizon is None else positive_integer("horizon", horizon),
-        factorization=default if factors is None else factorization(factors, size, known),
+        factorization=chosen,
         planes=tuple(_plane(name, body, value, size) for body, value in _attribute(name, example, "positions")),
         landmarks={
             key: _index(name, f"landmarks[{key!r}]", value, size) for key, value in _attribute(name, example, "landmarks")
         },
+        own=own_dimensions(chosen, owned) if owned else None,
     )
 
 

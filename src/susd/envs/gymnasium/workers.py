@@ -16,7 +16,7 @@ from susd.envs.gymnasium.loader import Source
 from susd.envs.gymnasium.spaces import Actions, Observations
 from susd.errors import UserError, headline
 
-Step = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # the fields of a HostStep
+Step = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # the fields of a HostStep
 
 
 RESET, STEP = ("observation", "info"), ("observation", "reward", "terminated", "truncated", "info")
@@ -70,8 +70,9 @@ class SequentialEnvs:
         """Step all by [n, A] in [-1, 1]."""
         self._steps += 1
         rows = [self._step_one(row, action) for row, action in enumerate(actions)]
-        obs, next_obs, terminated, truncated = zip(*rows, strict=True)
-        return np.stack(obs), np.stack(next_obs), np.array(terminated, bool), np.array(truncated, bool)
+        obs, next_obs, terminated, truncated, rewards = zip(*rows, strict=True)
+        ends = np.array(terminated, bool), np.array(truncated, bool)
+        return np.stack(obs), np.stack(next_obs), *ends, np.array(rewards, np.float32)
 
     def render(self, index: int) -> np.ndarray | None:
         """The frame of one environment, or None if it cannot render."""
@@ -86,17 +87,17 @@ class SequentialEnvs:
             with suppress(Exception):
                 env.close()
 
-    def _step_one(self, row: int, action: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool, bool]:
+    def _step_one(self, row: int, action: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool, bool, float]:
         where = f"step {self._steps}"
         with self._naming(row, where):
             returned = self._envs[row].step(self._actions.write(action))
-            obs, _, terminated, truncated, _ = _unpack("step", returned, STEP)
-            terminated, truncated = bool(terminated), bool(truncated)
+            obs, reward, terminated, truncated, _ = _unpack("step", returned, STEP)
+            terminated, truncated, reward = bool(terminated), bool(truncated), _number(reward)
         next_obs = self._read(row, obs, where)
         if not (terminated or truncated):
-            return next_obs, next_obs, False, False
+            return next_obs, next_obs, False, False, reward
         self._episodes[row] += 1
-        return self._reset_one(row), next_obs, terminated, truncated
+        return self._reset_one(row), next_obs, terminated, truncated, reward
 
     def _reset_one(self, row: int) -> np.ndarray:
         where = f"the reset after step {self._steps}" if self._steps else "the reset"
@@ -139,6 +140,17 @@ def _unpack(verb: str, returned: Any, names: tuple[str, ...]) -> tuple[Any, ...]
         what = f"a tuple of {len(returned)}" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
         raise _InvalidReturn(f"{verb} returned {what}; Gymnasium's interface is ({', '.join(names)})")
     return returned
+
+
+def _number(reward: Any) -> float:
+    """A reward as a number, NaN where it is none: discovery never uses it, and the task `reward` refuses NaN."""
+    if isinstance(reward, (int, float, np.number)):
+        return float(reward)
+    try:
+        array = np.asarray(reward, np.float64)
+    except (TypeError, ValueError):
+        return np.nan
+    return float(array.item()) if array.size == 1 else np.nan
 
 
 class ThreadedEnvs:
@@ -187,8 +199,8 @@ def split_range(num_envs: int, count: int) -> list[range]:
 
 def join_steps(steps: list[Step]) -> Step:
     """The steps of all groups as one."""
-    obs, next_obs, terminated, truncated = (np.concatenate(column) for column in zip(*steps, strict=True))
-    return obs, next_obs, terminated, truncated
+    obs, next_obs, terminated, truncated, rewards = (np.concatenate(column) for column in zip(*steps, strict=True))
+    return obs, next_obs, terminated, truncated, rewards
 
 
 def usable_cores() -> int:

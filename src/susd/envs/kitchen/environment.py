@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from susd.envs.base import EnvSpec, HostStep, Plane
+from susd.envs.base import EnvSpec, HostStep, Plane, Scaling, own_dimensions
 from susd.envs.kitchen import controller as control
 from susd.envs.kitchen.model import TABLE, compiled
 from susd.envs.kitchen.observation import (
@@ -16,12 +16,14 @@ from susd.envs.kitchen.observation import (
     GRIP,
     LAYOUTS,
     MEATBALL_IN_POT,
+    OWN,
     SIZE,
     START,
     TOUCHED,
     Snapshot,
     align_signs,
     observe,
+    scaling,
 )
 from susd.envs.kitchen.starts import draw
 from susd.envs.mujoco import physics
@@ -65,6 +67,7 @@ class Kitchen:
         layout: str = "released",
         quaternions: str = "canonical",
         factors: FactorOption = 7,
+        scaled: bool = False,
         sleeping: bool = False,
         engine: str = "auto",
         controller: str = "auto",
@@ -74,6 +77,9 @@ class Kitchen:
         self._layout = LAYOUTS[one_of("layout", layout, LAYOUTS)]
         self._continuous = one_of("quaternions", quaternions, ("canonical", "continuous")) == "continuous"
         self._factors = factorization(factors, SIZE, {7: self._layout.factors})
+        order = self._layout.order.tolist()
+        self._scaling = Scaling(*(tuple(x[i] for i in order) for x in (scaling().mean, scaling().std)))
+        self._scaled = boolean("scaled", scaled)
         self._control = control.choose(one_of("controller", controller, ("auto", "numba", "numpy")))
         engine = one_of("engine", engine, ("auto", "batch", "plain"))
         model = compiled(boolean("sleeping", sleeping))
@@ -106,7 +112,9 @@ class Kitchen:
         landmarks = {"butter_in_pot": at(BUTTER_IN_POT), "meatball_in_pot": at(MEATBALL_IN_POT)}
         landmarks["button_on"] = at(BUTTON_ANGLE)
         landmarks |= {f"{name}_touched": at(index) for name, index in TOUCHED.items()}
-        return EnvSpec("kitchen", SIZE, 4, DISCOVERY, self._factors, planes, landmarks)
+        scale = self._scaling if self._scaled else None
+        own = own_dimensions(self._factors, map(at, OWN))
+        return EnvSpec("kitchen", SIZE, 4, DISCOVERY, self._factors, planes, landmarks, scaling=scale, own=own)
 
     @property
     def raw(self) -> np.ndarray:
@@ -232,4 +240,5 @@ class Kitchen:
         self._raw[:] = raw
 
     def _observation(self) -> np.ndarray:
-        return self._raw[:, self._layout.order].astype(np.float32)
+        obs = self._raw[:, self._layout.order].astype(np.float32)
+        return np.asarray(self._scaling.normalise(obs), np.float32) if self._scaled else obs

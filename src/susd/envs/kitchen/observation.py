@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
 
+from susd.envs.base import Scaling
 from susd.factors import Factorization
 
 SIZE = 142
@@ -16,7 +20,11 @@ ENTITIES = FACTORS[1:]
 START = {"pot": 9, "butter": 25, "meatball": 41, "button": 57, "stove": 73, "target": 87}
 TOUCHED = {name: START[name] + 15 for name in ("pot", "butter", "meatball", "button")}
 BUTTON_ANGLE, BUTTER_IN_POT, MEATBALL_IN_POT = 3, 5, 8
-HANDLE, DISC, ROBOT, GRIP = 101, 107, 113, 131
+HANDLE, DISC, ROBOT, GRIP, FINGERS = 101, 107, 113, 131, 138
+# What belongs to an entity itself, not to how the arm sees it: gripper, fingers, positions of objects, angle of the button.
+_POSITIONS = (GRIP, START["pot"], START["butter"], START["meatball"])
+OWN = (*(at + axis for at in _POSITIONS for axis in range(3)), FINGERS, FINGERS + 1, BUTTON_ANGLE)
+MIN_STD = 0.05  # of scaled observations: what random actions hardly move keeps its scale
 
 
 class Snapshot(NamedTuple):
@@ -42,6 +50,13 @@ class Layout:
     def find(self, raw: int) -> int:
         """The index in this layout of a raw index."""
         return int(np.flatnonzero(self.order == raw)[0])
+
+
+@cache
+def scaling() -> Scaling:
+    """The fixed normalisation in raw order, measured by random rollouts: see susd.envs.kitchen.scaling."""
+    measured = json.loads((files("susd.envs.kitchen") / "scaling.json").read_text())
+    return Scaling(tuple(measured["mean"]), tuple(max(std, MIN_STD) for std in measured["std"]))
 
 
 def _span(*ranges: tuple[int, int]) -> list[int]:

@@ -10,7 +10,7 @@ from susd.report import parity
 from susd.report.aggregate import task_order
 from susd.report.claims import Claim, claims, format_estimate, group_title, main_results, not_run
 from susd.report.html import Html, bullets, code, details, html_table, joined, paragraph, tag
-from susd.report.labels import base, environment_title, in_order, pretrained, title_of
+from susd.report.labels import base, environment_title, in_order, pretrained, split_way, title_of
 from susd.report.load import ReportData
 from susd.report.parity import Line
 from susd.report.sections.tasks import Parts
@@ -148,11 +148,17 @@ def definitions(data: ReportData) -> Parts:
         "the highest, and is still too narrow. A single score has no interval, nor has an aggregate of one score per task.",
         "A score is one seed on one layout. Where a seed was tested on several layouts its scores share one skill policy, "
         "so intervals are narrower than those of as many seeds would be.",
-        "A normalised score is 0 for doing nothing and 1 for the scripted expert on the same layout. The expert knows the "
-        "rules and acts in every step.",
+        "A normalised score is 0 for doing nothing and 1 for the scripted expert on the same layout, or for the bound of a "
+        "task without one. The expert knows the rules and acts in every step.",
         "“No skills” is SAC on primitive actions with the same number of episodes, environment steps and gradient steps.",
         "Learning curves are of test episodes, discounted by 0.99 per high-level action of five steps, as in the paper.",
     ]
+    if any(split_way(base(fact.label))[1] for fact in data.facts):
+        points.append(
+            "“Goal actions”: the high-level policy chooses a point in the space of phi, and in every step the skill is the "
+            "one that leads there. “Entity-wise”: one network, shared by all factors, chooses each factor's part. Labels "
+            "without these words have skills as high-level actions and one network for all factors, as in the paper."
+        )
     parts = [bullets(points)]
     for folder, text in data.suites.items():
         parts.append(details(f"Suite file of {folder}", code(text)))

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from susd.evaluation import state_goals
+from susd.evaluation.ceiling import INTERFACES
+from susd.evaluation.ceiling import REFERENCES as REFERENCE_RETURNS
 from susd.evaluation.zero_shot import SELECTIONS
 from susd.experiments.metrics_store import Fact
 from susd.report import charts
@@ -233,31 +236,81 @@ def _counts(means: PerSeed, stds: PerSeed) -> Html:
 
 
 def zero_shot(data: ReportData) -> Parts:
-    """Goals that were not trained for: the cumulative reward, compared with that of skills that ignore the goal."""
+    """Goals that were not trained for: rewards in the paper's protocols, otherwise the share of goals that are reached."""
     parts: Parts = []
-    for key, title, everything in data.groups("zero-shot"):
-        facts = [fact for fact in everything if fact.metric == "reward"]
-        steps = sorted({fact.step for fact in facts})
-        at = {step: per_seed(facts, subject="goal", step=step) for step in steps}
-        last = steps[-1]
-        lines: dict[str, list[tuple[int, PerSeed]]] = {
-            label: [
-                (0, dict.fromkeys(at[last][label], 0.0)),
-                *((step, at[step][label]) for step in steps if label in at[step]),
-            ]
-            for label in at[last]
-        }
-        path = data.figure_path(f"zero-shot-{key}")
-        charts.curves(path, title, "cumulative reward", lines, data.looks)
-        ends = {name: per_seed(facts, subject=way, step=last) for way, name in SELECTIONS.items()}
-        ends = {name: values for name, values in ends.items() if values}
-        rows: list[list[str]] = [
-            [title_of(label), *(seeds_cell(values.get(label), 0) for values in ends.values())] for label in lines
+    for key, title, facts in data.groups("zero-shot"):
+        parts.append(tag("h3", title))
+        parts += _goal_rewards(data, key, title, [fact for fact in facts if fact.metric == "reward"])
+        parts += _goals_reached(title, facts)
+    return parts
+
+
+def _goals_reached(title: str, everything: Sequence[Fact]) -> Parts:
+    """Shares of the goals that are states, with those of random skills and of doing nothing below each."""
+    facts = [fact for fact in everything if fact.metric == "reached"]
+    labels = in_order(base(fact.label) for fact in facts)
+    rows: list[list[str]] = []
+    for goal in dict.fromkeys(fact.subject.partition(">")[2] for fact in facts):
+        kind, _, name = goal.rpartition(">")
+        for way, words in state_goals.WAYS.items():
+            values = per_seed(facts, subject=f"{way}>{goal}")
+            first = state_goals.label(kind, name) if way == "goal" else ""
+            rows.append([first, words, *(seeds_cell(values.get(label), 0, 100.0) for label in labels)])
+    if not rows:
+        return []
+    steps = in_words([f"{step:,}" for step in sorted({fact.step for fact in facts})])
+    within = in_words([f"{x:g}" for x in sorted({fact.value for fact in everything if fact.metric == "tolerance"})])
+    caption = (
+        f"{title}: goals (%) that episodes of {steps} steps end near: each factor that the goal names is within {within} "
+        "of its spread. Goals are states that random skills visit. Mean, interval, every seed."
+    )
+    return [html_table(caption, ["goal", "skill", *map(title_of, labels)], rows, "numbers")]
+
+
+def _goal_rewards(data: ReportData, key: str, title: str, facts: Sequence[Fact]) -> Parts:
+    """The cumulative reward in a protocol of the paper, compared with that of skills that ignore the goal."""
+    if not facts:
+        return []
+    steps = sorted({fact.step for fact in facts})
+    at = {step: per_seed(facts, subject="goal", step=step) for step in steps}
+    last = steps[-1]
+    lines: dict[str, list[tuple[int, PerSeed]]] = {
+        label: [
+            (0, dict.fromkeys(at[last][label], 0.0)),
+            *((step, at[step][label]) for step in steps if label in at[step]),
         ]
-        caption = f"{title}: reward of {last:,} steps, mean over eight environment seeds: mean, interval, every seed."
-        means = "; ".join(f"{title_of(label)} {np.mean(list(at[last][label].values())):.0f}" for label in lines)
-        parts += [tag("h3", title), figure(path, f"Cumulative reward on zero-shot goals: {means}.")]
-        parts.append(html_table(caption, ["method", *ends], rows, "numbers"))
+        for label in at[last]
+    }
+    path = data.figure_path(f"zero-shot-{key}")
+    charts.curves(path, title, "cumulative reward", lines, data.looks)
+    ends = {name: per_seed(facts, subject=way, step=last) for way, name in SELECTIONS.items()}
+    ends = {name: values for name, values in ends.items() if values}
+    rows: list[list[str]] = [
+        [title_of(label), *(seeds_cell(values.get(label), 0) for values in ends.values())] for label in lines
+    ]
+    caption = f"{title}: reward of {last:,} steps, mean over eight environment seeds: mean, interval, every seed."
+    means = "; ".join(f"{title_of(label)} {np.mean(list(at[last][label].values())):.0f}" for label in lines)
+    drawn = figure(path, f"Cumulative reward on zero-shot goals: {means}.")
+    return [drawn, html_table(caption, ["method", *ends], rows, "numbers")]
+
+
+def ceiling(data: ReportData) -> Parts:
+    """Returns of planning in the simulator, with the references of each task."""
+    parts: Parts = []
+    for _, title, facts in data.groups("ceiling"):
+        labels = in_order(base(fact.label) for fact in facts)
+        rows: list[list[str]] = []
+        for subject in dict.fromkeys(fact.subject for fact in facts):
+            known = (_mean(facts, subject=subject, metric=f"{name}_discounted") for name in REFERENCE_RETURNS)
+            shown = ["–" if value is None else f"{value:.1f}" for value in known]
+            for way, words in INTERFACES.items():
+                values = per_seed(facts, subject=subject, metric=f"{way}_discounted")
+                if values:
+                    cells = (seeds_cell(values.get(label), 1) for label in labels)
+                    rows.append([subject.replace("@", ", layout "), words, *cells, *shown])
+        caption = f"{title}: discounted return of planning in the simulator, without learning: mean, interval, every seed."
+        head = ["task", "high-level actions", *map(title_of, labels), *REFERENCE_RETURNS.values()]
+        parts.append(html_table(caption, head, rows, "numbers"))
     return parts
 
 

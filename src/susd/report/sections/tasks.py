@@ -118,10 +118,10 @@ def aggregate(data: ReportData, key: str, by_task: Tasks) -> Parts:
     iqm, better = interquartile_means(by_task), improvements(by_task, OURS)
     if not iqm:
         return [
-            paragraph("Scores cannot be normalised: the expert's or those of doing nothing are missing.", class_="note")
+            paragraph("Scores cannot be normalised: the tasks have neither a scripted expert nor a bound.", class_="note")
         ]
     made = []
-    ends = "0: do nothing, 1: scripted expert"
+    ends = f"0: do nothing, 1: {_upper(by_task)}"
     title = "Interquartile mean of normalised scores"
     path = charts.intervals(data.figure_path(f"aggregate-{key}"), iqm, title, ends, data.looks)
     made.append(figure(path, f"Interquartile means: {_in_text(iqm)}."))
@@ -138,6 +138,13 @@ def aggregate(data: ReportData, key: str, by_task: Tasks) -> Parts:
     if left := [title_of(label) for label in labels_of(by_task) if label not in iqm]:
         caption += f" Without an aggregate, because a task is missing: {in_words(left)}."
     return [gallery(made), paragraph(caption, class_="note")]
+
+
+def _upper(by_task: Tasks) -> str:
+    """What a normalised score of 1 stands for."""
+    scores = [score for by_label in by_task.values() for found in by_label.values() for score in found]
+    known = {"expert" in score.references for score in scores if score.normalised is not None}
+    return " or ".join(name for has_expert, name in ((True, "scripted expert"), (False, "bound")) if has_expert in known)
 
 
 def _in_text(estimates: Mapping[str, Estimate]) -> str:

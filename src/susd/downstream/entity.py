@@ -1,0 +1,244 @@
+"""The entity-wise high-level policy: one small network, shared by all factors, chooses each factor's part of an action.
+
+It has the interface of `Sac`. Where a task gives the parts of its reward, every factor has a value of its own. The rest of
+the reward, or all of it without parts, has one value that is a sum over the factors (value decomposition; Sunehag et al.,
+AAMAS 2018). Networks shared by entities, with a pooled context, are Deep Sets (Zaheer et al., NeurIPS 2017).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from susd.errors import UserError
+from susd.factors import Factorization
+from susd.networks import ACTIVATIONS, MLP, Actor
+from susd.sac import SacBatch, SacState, start, update
+from susd.tasks.base import HostTask, Task
+from susd.types import Info
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What each of N factors sees of a view: token_i = [s^i, extra^i, what all share, one_hot(i), whether it counts].
+
+    Shorter factors are padded with zeros. Factors without a part of the skill are seen by all others.
+    """
+
+    own: tuple[tuple[int, ...], ...]  # for each factor the indices of the view that belong to it
+    shared: tuple[int, ...]  # the indices that every token has
+    counts: tuple[bool, ...]  # whether a part of the reward belongs to the factor
+
+    @classmethod
+    def of_task(cls, task: Task | HostTask, names: tuple[str, ...]) -> Tokens:
+        """The tokens of the factors that have a part of the skill, `names`, in a task."""
+        factors = task.environment.spec.factorization
+        owner = factor_of(factors)
+        own: dict[str, list[int]] = {name: list(factors.indices[factors.names.index(name)]) for name in names}
+        shared = [d for name, dims in zip(factors.names, factors.indices, strict=True) if name not in own for d in dims]
+        for extra, index in enumerate(task.extra_of, start=factors.size):
+            own.get(owner[index] if index >= 0 else "", shared).append(extra)
+        counted = {owner[index] for index in task.part_of} or set(names)
+        return cls(tuple(tuple(own[name]) for name in names), tuple(shared), tuple(name in counted for name in names))
+
+    @property
+    def size(self) -> int:
+        """Dimensions of a token."""
+        return max(len(own) for own in self.own) + len(self.shared) + len(self.own) + 1
+
+    def __call__(self, view: jax.Array) -> jax.Array:
+        """[B, view] to [B, N, size]."""
+        widest = max(len(own) for own in self.own)
+        gather = np.zeros((len(self.own), widest), np.int32)
+        real = np.zeros((len(self.own), widest), np.float32)
+        for row, own in enumerate(self.own):
+            gather[row, : len(own)], real[row, : len(own)] = own, 1.0
+        fixed = np.concatenate([np.eye(len(self.own)), np.array(self.counts)[:, None]], axis=1).astype(np.float32)
+        shared = view[:, None, np.array(self.shared, np.int32)]
+        shape = (view.shape[0], len(self.own))
+        parts = (view[:, gather] * real, jnp.broadcast_to(shared, (*shape, len(self.shared))))
+        return jnp.concatenate([*parts, jnp.broadcast_to(fixed, (*shape, fixed.shape[1]))], axis=-1)
+
+
+def factor_of(factors: Factorization) -> dict[int, str]:
+    """The name of the factor that each observation index belongs to."""
+    return {d: name for name, dims in zip(factors.names, factors.indices, strict=True) for d in dims}
+
+
+class EntityActor(eqx.Module):
+    """pi(a | view) = prod_i pi(a^i | token_i, context), with one network for all i."""
+
+    embed: MLP | None  # of a token; its mean over the factors is the context
+    body: Actor
+    tokens: Tokens = eqx.field(static=True)
+
+    def sample(self, view: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Actions [B, N * D] in [-1, 1], and the log-probability of each part, [B, N]."""
+        action, log_prob = self.body.sample(self._inputs(view), key)
+        return action.reshape(view.shape[0], -1), log_prob
+
+    def mode(self, view: jax.Array) -> jax.Array:
+        """The mean action [B, N * D]."""
+        return self.body.mode(self._inputs(view)).reshape(view.shape[0], -1)
+
+    def _inputs(self, view: jax.Array) -> jax.Array:
+        tokens = self.tokens(view)
+        if self.embed is None:
+            return tokens
+        context = ACTIVATIONS["relu"](self.embed(tokens)).mean(axis=1, keepdims=True)
+        return jnp.concatenate([tokens, jnp.broadcast_to(context, (*tokens.shape[:2], context.shape[-1]))], axis=-1)
+
+
+class EntityCritic(eqx.Module):
+    """Twin values q_i(token_i, a^i, context) of each factor's reward, and that of the rest, a sum of terms of this form."""
+
+    embed: MLP | None  # of a token and its part of the action; its mean over the factors is the context
+    body: MLP  # one network for all i; with a rest it has two outputs
+    tokens: Tokens = eqx.field(static=True)
+
+    def __call__(self, view: jax.Array, action: jax.Array) -> jax.Array:
+        """[2, B, N] the values of all factors, or [2, B, N + 1] with that of the rest at the end."""
+        tokens = self.tokens(view)
+        batch, count = tokens.shape[:2]
+        x = jnp.concatenate([tokens, action.reshape(batch, count, -1)], axis=-1).reshape(batch * count, -1)
+        x = jnp.broadcast_to(x, (2, *x.shape))
+        if self.embed is not None:
+            context = ACTIVATIONS["relu"](self.embed(x)).reshape(2, batch, count, -1).mean(axis=2)
+            x = jnp.concatenate([x, jnp.repeat(context, count, axis=1)], axis=-1)
+        q = self.body(x).reshape(2, batch, count, -1)
+        return jnp.concatenate([q[..., 0], q[..., 1:].sum(axis=2)], axis=-1)
+
+
+@dataclass(frozen=True)
+class EntitySac:
+    """Hyperparameters and pure functions. A batch's rewards are [B, 1] or, with parts, [B, 1 + P]: the sum comes first."""
+
+    tokens: Tokens
+    inputs: int  # dimensions of a view
+    dim: int  # of each factor's part of the action
+    part_factors: tuple[int, ...]  # the factor that each part of the reward belongs to; (): value decomposition
+    context: str  # mean | none
+    hidden: int
+    layers: int
+    activation: str
+    precision: str
+    learning_rate: float
+    discount: float
+    tau: float
+    alpha_init: float
+    target_entropy: float  # per action dimension
+    adaptive_alpha: bool = True
+
+    @property
+    def actions(self) -> int:
+        """Dimensions of an action, N * D."""
+        return len(self.tokens.own) * self.dim
+
+    @property
+    def rewards(self) -> int:
+        """Columns of the rewards in a batch."""
+        return 1 + len(self.part_factors)
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """Adam."""
+        return optax.adam(self.learning_rate)
+
+    def init(self, key: jax.Array) -> SacState:
+        """Initial networks; the target critic is a copy of the critic."""
+        k_actor, k_embed, k_critic, k_pool = jax.random.split(key, 4)
+        token, sees = self.tokens.size, self.context == "mean"
+        wide = self.hidden if sees else 0
+        body = Actor.init(k_actor, token + wide, self.dim, self.hidden, self.layers, self.activation, self.precision)
+        embed = MLP.init(k_embed, [token, self.hidden, self.hidden], precision=self.precision) if sees else None
+        actor = EntityActor(embed, body, self.tokens)
+
+        def twins(key: jax.Array, sizes: list[int]) -> MLP:
+            return MLP.init(key, sizes, ensemble=(2,), kind="normal", precision=self.precision)
+
+        inputs, outputs = token + self.dim, 2 if self.part_factors else 1
+        critic = EntityCritic(
+            twins(k_pool, [inputs, self.hidden, self.hidden]) if sees else None,
+            twins(k_critic, [inputs + wide, *[self.hidden] * self.layers, outputs]),
+            self.tokens,
+        )
+        return start(self, actor, critic, self.alpha_init)
+
+    def targets(self, state: SacState, batch: SacBatch, key: jax.Array) -> jax.Array:
+        """y_i = r_i + gamma (1 - done) (min_k qbar_k,i - alpha log pi_i), [B, N + 1]; of the rest without entropy.
+
+        Without parts there is one target, [B, 1], for the sum of all values.
+        """
+        action, log_prob = state.actor.sample(batch.next_x, key)
+        entropy = jnp.exp(state.log_alpha) * log_prob
+        q = state.target(batch.next_x, action)
+        keep = self.discount * (1.0 - batch.done)[:, None]
+        if not self.part_factors:
+            return batch.reward[:, :1] + keep * (q.sum(axis=-1).min(axis=0) - entropy.sum(axis=-1))[:, None]
+        belongs = jax.nn.one_hot(jnp.array(self.part_factors), len(self.tokens.own))
+        parts = batch.reward[:, 1:]
+        rest = batch.reward[:, :1] - parts.sum(axis=1, keepdims=True)
+        rewards = jnp.concatenate([parts @ belongs, rest], axis=1)
+        return rewards + keep * (q.min(axis=0) - jnp.pad(entropy, ((0, 0), (0, 1))))
+
+    def critic_loss(self, critic: EntityCritic, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[jax.Array, Info]:
+        """Half the squared error of both critics, summed over the factors and the rest, or that of the sum."""
+        y = jax.lax.stop_gradient(self.targets(state, batch, key))
+        q = critic(batch.x, batch.action)
+        q = q if self.part_factors else q.sum(axis=-1, keepdims=True)
+        loss = 0.5 * ((q - y) ** 2).mean(axis=1).sum()
+        return loss, {"critic_loss": loss, "q": q.sum(axis=-1).mean(), "target_q": y.sum(axis=-1).mean()}
+
+    def actor_loss(
+        self, actor: EntityActor, critic: EntityCritic, log_alpha: jax.Array, x: jax.Array, key: jax.Array
+    ) -> tuple[jax.Array, Info]:
+        """sum_i (alpha log pi_i - min_k q_k,i) and the rest, through the reparametrised action."""
+        action, log_prob = actor.sample(x, key)
+        q = critic(x, action)
+        value = q.min(axis=0).sum(axis=-1) if self.part_factors else q.sum(axis=-1).min(axis=0)
+        total = log_prob.sum(axis=-1)
+        loss = jnp.mean(jnp.exp(log_alpha) * total - value)
+        return loss, {"actor_loss": loss, "entropy": -total.mean()}
+
+    def update(self, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[SacState, Info]:
+        """One step of critic, actor, temperature and target critic."""
+        return update(self, state, batch, key)
+
+    @classmethod
+    def from_config(
+        cls, config: Any, task: Task | HostTask, names: tuple[str, ...], dim: int, discount: float
+    ) -> EntitySac:
+        """The policy of a config over the parts `names` of a skill with `dim` dimensions each."""
+        if len(names) < 2:
+            raise UserError(
+                f"--policy is 'entity', but the skills of this run have one part ({', '.join(names)}); "
+                "it needs a factored method and an environment with two factors or more"
+            )
+        owner = factor_of(task.environment.spec.factorization)
+        lost = [owner[index] for index in task.part_of if owner[index] not in names]
+        if lost:
+            raise UserError(
+                f"--policy is 'entity', but factor {lost[0]!r} of the reward of {task.name} has no part of the skill"
+            )
+        return cls(
+            tokens=Tokens.of_task(task, names),
+            inputs=task.environment.spec.obs_size + task.extra_size,
+            dim=dim,
+            part_factors=tuple(names.index(owner[index]) for index in task.part_of),
+            context=config.context,
+            hidden=config.hidden,
+            layers=config.layers,
+            activation=config.actor_activation,
+            precision=config.precision,
+            learning_rate=config.learning_rate,
+            discount=discount,
+            tau=config.tau,
+            alpha_init=config.alpha_init,
+            target_entropy=config.target_entropy,
+        )
