@@ -115,13 +115,16 @@ PAPER: dict[str, Any] = {
     "eval_every": 250,
 }
 PRESETS: dict[str, dict[str, Any]] = {"quick": {}, "paper": PAPER}  # of all tasks; a TaskEntry may add to them
+# An entity-wise policy learns from every factor of a transition: fewer episodes, more and smaller gradient steps.
+ENTITY: dict[str, Any] = {"episodes": 2500, "gradient_steps": 10, "warmup": 5000, "hidden": 64, "alpha_init": 0.01}
 
 
-def preset_options(preset: Any, entry: TaskEntry) -> dict[str, Any]:
-    """The options of a preset for a task."""
+def preset_options(preset: Any, entry: TaskEntry, policy: Any = "joint") -> dict[str, Any]:
+    """The options of a preset for a task and a high-level policy."""
     if preset not in PRESETS:
         raise UserError(f"--preset is {preset!r}; choose one of {', '.join(PRESETS)}")
-    return PRESETS[preset] | dict(entry.presets.get(preset, {}))
+    of_policy = ENTITY if (preset, policy) == ("quick", "entity") else {}
+    return PRESETS[preset] | of_policy | dict(entry.presets.get(preset, {}))
 
 
 def configure_downstream(run: str | Path | None, task: str, **changes: Any) -> DownstreamConfig:
@@ -131,7 +134,8 @@ def configure_downstream(run: str | Path | None, task: str, **changes: Any) -> D
     known = {spec.name for spec in dataclasses.fields(DownstreamConfig)} - set(FROM_RUN)
     if unknown := sorted(set(changes) - known):
         raise UserError(f"option {unknown[0]!r} is unknown; options are {', '.join(sorted(known))}")
-    values = {**preset_options(changes.get("preset", "quick"), entry), **changes, "run": "" if run is None else str(run)}
+    values = preset_options(changes.get("preset", "quick"), entry, changes.get("policy", "joint"))
+    values |= {**changes, "run": "" if run is None else str(run)}
     values["task"] = task if plugins.is_file(task) else entry.name
     values["env"] = entry.env
     values["layout"] = str(values.get("layout", "")) or entry.layouts.default

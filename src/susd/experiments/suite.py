@@ -10,7 +10,7 @@
     tasks = ["seq-easy", "fp-easy"]
     layouts = ["1", "2", "3"]
     layouts_per_seed = 1                          # seed 0 in layout 1, seed 1 in layout 2, ..; default: all layouts
-    first_seed_layouts = ["random"]               # in addition, for the first seed only
+    first_seed_layouts = ["random"]               # in addition, for the first seed only; as `every_seed_layouts`
 
     [environments.workshop]
     env = "my_env.py:make"                        # the environment, where the name is not that of one
@@ -57,7 +57,8 @@ SHIPPED = Path(__file__).parent / "suites"
 TOP_KEYS = ("about", "seeds", "train", "evaluations", "downstream", "environments", "methods", "controls")
 WAYS = ("interface", "policy")  # options of a task that may be a list of values, each of which is run
 METHOD_KEYS = ("method", "environments", "seeds", "evaluations", "tasks", "layouts", "layouts_per_seed", *WAYS)
-ENV_KEYS = ("env", "tasks", "layouts", "layouts_per_seed", "first_seed_layouts", "train", "downstream", "evaluations")
+LAYOUT_KEYS = ("layouts", "layouts_per_seed", "every_seed_layouts", "first_seed_layouts")
+ENV_KEYS = ("env", "tasks", *LAYOUT_KEYS, "train", "downstream", "evaluations")
 TASK_KEYS = tuple(
     spec.name
     for spec in dataclasses.fields(DownstreamConfig)
@@ -290,23 +291,23 @@ class _Run:
             task = task_entry(name, self.source)
             if not same_env(task.env, self.source):
                 raise UserError(f"task {name!r} is one of {task.env}, not of {self.source}")
-            values = self._task_options(task, given, trained)
+            values = self._task_options(given, trained)
             values |= {"task": name if plugins.is_file(name) else task.name, "env": task.env}
             for interface, policy in product(_values(values, "interface"), _values(values, "policy")):
                 self._check_way(interface, policy, values, trained)
+                preset = preset_options(values.get("preset", "quick"), task, policy)
                 for layout in self._layouts(task):
                     way = {"interface": interface, "policy": policy, "layout": layout}
-                    yield from self._task(task, values | way, trained)
+                    yield from self._task(task, preset | values | way, trained)
 
-    def _task_options(self, task: TaskEntry, given: dict[str, Any], trained: Config | None) -> dict[str, Any]:
+    def _task_options(self, given: dict[str, Any], trained: Config | None) -> dict[str, Any]:
         """The options of the file and the environment, overridden by those of the method and by the task's own."""
         options = self._options("downstream") | {key: value for key, value in self.entry.items() if key in WAYS} | given
         _check_keys("downstream", options, TASK_KEYS)
-        values = preset_options(options.get("preset", "quick"), task) | options
         if trained is None:  # in the same environment as the runs
-            values |= {"interface": FLAT, "policy": self.entry.get("policy", "joint")}
-            values["env_options"] = _section(self._options("train"), "env_options")
-        return values
+            options |= {"interface": FLAT, "policy": self.entry.get("policy", "joint")}
+            options["env_options"] = _section(self._options("train"), "env_options")
+        return options
 
     def _task(self, task: TaskEntry, values: dict[str, Any], trained: Config | None) -> Iterator[Job]:
         """One job for every high-level seed."""
@@ -345,8 +346,10 @@ class _Run:
         if not isinstance(count, int) or not 1 <= count <= len(layouts):
             raise UserError(f"layouts_per_seed is {count!r}; it must be from 1 to {len(layouts)}, the number of layouts")
         mine = [layouts[(self.index * count + i) % len(layouts)] for i in range(count)]
-        first = [] if self.index or "layouts" in self.entry else map(str, _list(self.settings, "first_seed_layouts"))
-        return [*mine, *(layout for layout in first if layout not in mine)]
+        more = [] if "layouts" in self.entry else _list(self.settings, "every_seed_layouts")
+        if not self.index and "layouts" not in self.entry:
+            more = [*more, *_list(self.settings, "first_seed_layouts")]
+        return list(dict.fromkeys([*mine, *map(str, more)]))
 
 
 def _check_keys(where: str, section: Any, allowed: tuple[str, ...] | None = None) -> None:

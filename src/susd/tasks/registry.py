@@ -84,12 +84,12 @@ _FOOD_POISON = {
 }
 # An episode of 2D-Gunner is twenty times as long as one of Multi-Particle, and one of the Kitchen five times.
 _GUNNER_QUICK = {
-    "episodes": 2400,
-    "gradient_steps": 10,
+    "episodes": 1600,
+    "gradient_steps": 30,
     "batch_size": 128,
     "warmup": 20_000,
     "discount": 0.9,
-    "eval_every": 120,
+    "eval_every": 80,
 }
 _KITCHEN_QUICK = {
     "episodes": 1600,
