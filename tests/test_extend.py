@@ -1,6 +1,7 @@
 """Extensions from outside the package: the code of the guides, as files (FILE.py:NAME) and as an installed package."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -54,7 +55,10 @@ def light(env):
 # All commands in one process of a user whose package is installed.
 SESSION = f"""
 import json, sys
+import inline
 from susd.cli.main import main
+
+inline.install()
 
 def susd(*arguments):
     try:
@@ -159,7 +163,7 @@ def test_package(package: Path, tmp_path: Path, child_environment: dict[str, str
     """The same by name, as entry points of an installed package, and through a suite."""
     (tmp_path / "toy.toml").write_text(SUITE)
     (tmp_path / "session.py").write_text(SESSION)
-    environment = {**child_environment, "PYTHONPATH": str(package)}
+    environment = {**child_environment, "PYTHONPATH": os.pathsep.join([str(package), str(Path(__file__).parent)])}
     command = [sys.executable, "session.py"]
     child = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
     assert child.returncode == 0, child.stderr

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from conftest import TINY, call
+from inline import Inline
 
 PAGE = (Path(__file__).parent.parent / "docs" / "extend" / "environment.md").read_text()
 FILES = dict(re.findall(r"<!-- file (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
@@ -26,7 +27,7 @@ CHANGES = {  # of the suite
     "seeds = [0, 1]": "seeds = [0]",
     "train = { epochs = 300 }": "train = { epochs = 3, episodes = 2, horizon = 10, buffer_size = 2000, warmup = 60, "
     "hidden = 8, phi_hidden = 8, gradient_steps = 2, batch_size = 8 }",
-    "coverage = {}": "coverage = { steps = 200 }",
+    "coverage = {}, control = {}": "coverage = { steps = 200 }",
     "skill_dim = 6": "skill_dim = 6\ntasks = []",
     "downstream = { episodes = 2000 }": "downstream = { episodes = 4, num_envs = 2, eval_every = 2, eval_episodes = 2, "
     "gradient_steps = 1, batch_size = 8, hidden = 8, horizon = 10 }",
@@ -61,6 +62,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         (folder / name).write_text(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setattr("susd.experiments.scheduler.Local", Inline)
         for command in COMMANDS:
             with contextlib.redirect_stdout(io.StringIO()) as output:
                 call(*shortened(command))

@@ -260,8 +260,10 @@ def test_skill_video(tmp_path: Path) -> None:
 
 
 def test_skill_titles() -> None:
-    two = np.array([[[1.0, 0.0], [0.0, 1.0]], [[-1.0, -0.0], [0.0, -2.0]]])
+    two = np.array([[[1.0, 0.0], [0.0, 1.0]], [[-1.0, -0.0], [0.0, -1.0]]])
     assert video.skill_titles(["a", "b"], two) == ["a 0°   b 90°", "a 180°   b 270°"]
+    paced = two * np.array([[[1.0], [0.5]], [[0.0], [1.0]]])
+    assert video.skill_titles(["a", "b"], paced) == ["a 0° x 1.0   b 90° x 0.5", "a at rest   b 270° x 1.0"]
     assert video.skill_titles(["a", "b"], two[:, :1]) == ["z 0°", "z 180°"]
     assert video.skill_titles(["a"] * 10, np.ones((2, 10, 2))) == ["skill 1", "skill 2"]
     assert video.skill_titles(["a", "b"], np.ones((1, 2, 3))) == ["skill 1"]
