@@ -123,6 +123,7 @@ def explained(page: str, heading: str) -> set[str]:
     return set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
 
 
+@pytest.mark.slow
 def test_metrics_of_a_run_are_explained(workshop: dict[str, Any]) -> None:
     rows = [json.loads(line) for line in (workshop["folder"] / workshop["run"] / "metrics.jsonl").read_text().splitlines()]
     written = {re.sub(r"^factor/[^/]+/", "factor/NAME/", name) for row in rows for name in row}

@@ -169,6 +169,7 @@ def test_finished_and_interrupted_results(outcome: Callable[[str], Outcome], roo
     assert read(root / "alone")[0]["curve"]["discounted"] == result["curve"]["discounted"][1:]
 
 
+@pytest.mark.slow
 def test_skills_are_those_of_the_agent(trained: Trained) -> None:
     """Mean actions of the run's last checkpoint, for the projected high-level action."""
     run = trained("gunner", "--epochs", 3)

@@ -155,6 +155,7 @@ def test_replay_holds_all_transitions(trainer: Trainer) -> None:
         assert not column[data.size :].any()
 
 
+@pytest.mark.slow
 def test_epochs_learn_after_the_warm_up(trainer: Trainer) -> None:
     assert isinstance(trainer.env, Drift)
     trainer.env.seeds.clear()

@@ -82,6 +82,7 @@ def test_planning_finds_the_best_return() -> None:
     np.testing.assert_array_equal(rewards, np.tile(task.best, (2, 1)))
 
 
+@pytest.mark.slow
 def test_what_an_interface_cannot_do_is_not_found() -> None:
     """Standing still needs an action of zero: unit skills of five steps pass the spot, and return at best."""
     spot = Spot("spot", Square())

@@ -20,7 +20,8 @@ buffer_size = 2000
 [methods.susd]
 """
 SMALL_TASK = (
-    "{ episodes = 4, num_envs = 2, eval_every = 2, gradient_steps = 1, batch_size = 8, hidden = 8, eval_episodes = 2 }"
+    "{ episodes = 4, num_envs = 2, eval_every = 2, gradient_steps = 1, batch_size = 8, hidden = 8, eval_episodes = 2, "
+    "horizon = 50 }"
 )
 
 

@@ -311,6 +311,7 @@ def test_independent_factors(skilled: dict[str, Skilled]) -> None:
     assert skilled["rewarded"].control[~own].max() > 0.15
 
 
+@pytest.mark.slow
 def test_penalty_compensates_a_coupling(skilled: dict[str, Skilled]) -> None:
     """An action that moves both factors shows the first skill in the second factor, unless that is penalised."""
     with_penalty, without = skilled["penalised"], skilled["unpenalised"]

@@ -470,6 +470,7 @@ def test_runs_repeat_and_resume(name: str, compiled: Compiled, tmp_path: Path) -
     assert not np.allclose(encoded[0], encoded[1])
 
 
+@pytest.mark.slow
 def test_agent_acts_and_encodes_single_states(compiled: Compiled, tmp_path: Path) -> None:
     """The same as a batch of one."""
     trainer = compiled("gunner", "susd", 1)
@@ -516,6 +517,7 @@ def test_learning_with_ten_factors(name: str) -> None:
     assert learner.method.skills.parts == parts
 
 
+@pytest.mark.slow
 def test_run_in_multi_particle(compiled: Compiled) -> None:
     trainer = compiled("multi_particle", "dusdi", 1)
     state, _ = run(trainer, trainer.start(), range(2))

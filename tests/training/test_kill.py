@@ -125,6 +125,7 @@ def test_killed_at_the_worst_moments(susd: Command, whole: Path, tmp_path: Path)
     check_whole(run, whole)
 
 
+@pytest.mark.slow
 def test_killed_before_the_folder_is_complete(susd: Command, tmp_path: Path) -> None:
     run = tmp_path / "run"
     code = (
