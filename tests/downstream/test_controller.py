@@ -323,6 +323,7 @@ def test_learns_on_host_environments(host: Controller) -> None:
     assert host.video(vector, state.sac.actor, None, keys, 4, 8).shape == (3, 8, 8, 3)
 
 
+@pytest.mark.slow
 def test_host_determinism_in_pieces(host: Controller) -> None:
     whole, _ = host.train(initial(host, 1), None, None, 0, 18)
     state, _ = host.train(initial(host, 1), None, None, 0, 9)

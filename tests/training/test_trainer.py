@@ -90,6 +90,7 @@ def test_other_seed_other_bits(pair: list[TrainState]) -> None:
             assert (a != b).any()
 
 
+@pytest.mark.slow
 def test_two_seeds_equal_single_seeds(states: list[TrainState], pair: list[TrainState]) -> None:
     """Seed 3 as the second of two and alone: batched products differ in the last bits only."""
     for epoch in range(4):
@@ -105,6 +106,7 @@ def test_two_seeds_equal_single_seeds(states: list[TrainState], pair: list[Train
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(pair[-1]) if leaf.dtype.kind == "f")
 
 
+@pytest.mark.slow
 def test_nothing_is_learned_before_warm_up(alone: Trainer, states: list[TrainState]) -> None:
     """40 transitions are there with the second epoch, which is the first that learns."""
     assert alone.warmup_epochs == 1
@@ -116,6 +118,7 @@ def test_nothing_is_learned_before_warm_up(alone: Trainer, states: list[TrainSta
         assert (a != b).any()
 
 
+@pytest.mark.slow
 def test_gradient_steps_per_epoch(states: list[TrainState]) -> None:
     counts = [[int(leaf[0]) for leaf in jax.tree.leaves(state.learner.sac) if leaf.dtype == np.int32] for state in states]
     assert [set(count) for count in counts] == [{0}, {0}, {2}, {4}, {6}, {8}]
@@ -126,6 +129,7 @@ def test_warm_up_in_epochs(warmup: int, epochs: int) -> None:
     assert Trainer.build(tiny(warmup=warmup)).warmup_epochs == epochs
 
 
+@pytest.mark.slow
 def test_replay_is_a_multiple_of_an_epoch(alone: Trainer, states: list[TrainState]) -> None:
     assert alone.capacity == 60
     assert states[0].replay.data.done.shape == (1, 60)
@@ -176,6 +180,7 @@ def episodes_of(state: TrainState, epoch: int) -> Transition:
     return Transition(*(x[0, rows].reshape(HORIZON, NUM_ENVS, *x.shape[2:]) for x in state.replay.data))
 
 
+@pytest.mark.slow
 def test_episodes_in_the_replay(alone: Trainer, states: list[TrainState]) -> None:
     first, second = episodes_of(states[3], 0), episodes_of(states[3], 1)
     for chunk in (first, second):
