@@ -1,0 +1,1 @@
+"""The explorer: a page to steer the skills of a run, its server, and the self-contained atlas."""

@@ -1,0 +1,1 @@
+"""What leaves the package and comes back: skills to share, policies without JAX, datasets."""
