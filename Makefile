@@ -10,16 +10,23 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no
 # The documentation theme prints a banner about another project.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo test test-fast lint docs dist bench clean
+.PHONY: demo test test-fast browser lint docs dist bench skills clean
 
 demo: $(VENV)/installed
 	$(BIN)/susd train gunner --run runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 # Everything: style, types, documentation, all tests.
-test: lint
+test: lint browser
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/mkdocs build --strict --quiet
 	$(PYTEST)
+
+# The tests of the explorer drive a Chromium. It is installed where that is possible; elsewhere these tests are skipped.
+browser:
+	@for name in chromium chromium-browser google-chrome chrome $$SUSD_BROWSER; do command -v $$name >/dev/null && exit 0; done; \
+	root=; test "$$(id -u)" = 0 || root="sudo -n"; \
+	{ command -v apt-get && $$root apt-get update -qq && $$root apt-get install -qq --yes --no-install-recommends chromium; } \
+		>/dev/null 2>&1 || echo "no Chromium can be installed here: the tests of the explorer's page are skipped"
 
 # For every edit.
 test-fast: lint
@@ -42,11 +49,15 @@ dist: $(VENV)/installed-dev
 	$(BIN)/twine check --strict dist/*
 	$(PYTHON) -m venv --clear dist/venv
 	dist/venv/bin/pip install --quiet --constraint requirements.txt dist/*.whl
-	cd dist && venv/bin/susd --version && venv/bin/susd methods && venv/bin/susd config gunner && venv/bin/susd suite list
+	cd dist && venv/bin/susd --version && venv/bin/susd methods && venv/bin/susd config gunner && venv/bin/susd suite list && venv/bin/susd skills
 	rm -rf dist/venv
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run.py
+
+# Train the skills that come with the package; hours, and resumable.
+skills: $(VENV)/installed
+	$(BIN)/python benchmarks/ship_skills.py
 
 $(VENV)/installed: pyproject.toml requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -1,7 +1,13 @@
-"""Hooks of mkdocs: equations become MathML, and links to videos become players. Pages need no script from elsewhere."""
+"""Hooks of mkdocs: equations become MathML, links to videos become players, shipped skills become atlases.
 
+Pages need no script from elsewhere.
+"""
+
+import hashlib
 import html
+import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +15,11 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-VIDEOS = Path(__file__).parent.parent / "results" / "videos"
+ROOT = Path(__file__).parent.parent
+VIDEOS = ROOT / "results" / "videos"
+SKILLS = ROOT / "src" / "susd" / "pretrained"  # run folders that come with the package
+EXPLORER = ROOT / "src" / "susd" / "explorer"
+ATLASES = re.compile(r"^<!-- atlases -->$", re.MULTILINE)
 VIDEO_LINK = re.compile(r"^\[([^\]]+)\]\((?:\.\./)+results/videos/([\w-]+\.mp4)\)$", re.MULTILINE)
 EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -20,11 +30,43 @@ def on_files(files: Files, config: Any) -> Files:
     """Called by mkdocs with all files of the site: add the videos, which are recorded among the results."""
     for path in sorted(VIDEOS.glob("*.mp4")):
         files.append(File.generated(config, f"videos/{path.name}", abs_src_path=str(path)))
+    for name, path in atlases().items():
+        files.append(File.generated(config, f"atlas/{name}.html", abs_src_path=str(path)))
     return files
 
 
+@cache
+def atlases() -> dict[str, Path]:
+    """One page for each of the skills that come with the package. They are kept between builds: recording takes minutes."""
+    from susd.explorer.atlas import atlas
+    from susd.training.resources import cache_folder
+
+    made = {}
+    for folder in sorted(path.parent for path in SKILLS.glob("*/config.json")):
+        digest = hashlib.sha256()
+        for path in sorted(path for root in (folder, EXPLORER) for path in root.rglob("*") if path.is_file()):
+            if path.suffix != ".pyc":
+                digest.update(path.name.encode() + path.read_bytes())
+        made[folder.name] = cache_folder() / "atlas" / f"{folder.name}-{digest.hexdigest()[:16]}.html"
+        if not made[folder.name].is_file():
+            made[folder.name].parent.mkdir(parents=True, exist_ok=True)
+            atlas(folder, made[folder.name])
+    return made
+
+
+def atlas_list() -> str:
+    """Links to the atlases, below the first one in a frame."""
+    if not atlases():
+        return ""
+    configs = {name: json.loads((SKILLS / name / "config.json").read_text()) for name in atlases()}
+    links = [f'<li><a href="atlas/{name}.html">{name}</a>: {c["method"]} on {c["env"]}</li>' for name, c in configs.items()]
+    first = "gunner" if "gunner" in configs else next(iter(configs))
+    frame = f'<iframe class="atlas" src="atlas/{first}.html" title="The skills {first}" loading="lazy"></iframe>'
+    return f"{frame}\n\nThe skills that come with the package, one page each:\n\n<ul>{''.join(links)}</ul>"
+
+
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Called by mkdocs with the text of a page: a line that is a link to a video becomes a player."""
+    """Called by mkdocs with the text of a page: a link to a video becomes a player, a marker the list of atlases."""
     root = "../" * page.url.count("/")
 
     def player(found: re.Match[str]) -> str:
@@ -35,7 +77,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
             f'<video controls loop muted playsinline preload="metadata" width="100%" title="{found[1]}" {source}></video>'
         )
 
-    return VIDEO_LINK.sub(player, markdown)
+    return ATLASES.sub(lambda _: atlas_list(), VIDEO_LINK.sub(player, markdown))
 
 
 def on_page_content(content: str, **_: Any) -> str:

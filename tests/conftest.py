@@ -1,23 +1,37 @@
 """What the tests share: tiny runs that are trained once, and the command line in this process and in children."""
 
+import atexit
 import contextlib
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Optimising tiny programs takes longer than running them. It is set before JAX is imported, here and in all children, so
-# that their runs are the same bit for bit.
-XLA_FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-os.environ["XLA_FLAGS"] = XLA_FLAGS
+# Optimising tiny programs takes longer than running them. What follows is set before JAX is imported, here and in all
+# children, so that their runs are the same bit for bit.
+os.environ["XLA_FLAGS"] = " ".join(
+    (
+        "--xla_backend_optimization_level=0",
+        "--xla_llvm_disable_expensive_passes=true",
+        "--xla_cpu_use_fusion_emitters=false",  # they compile half as fast
+    )
+)
+# What one test has compiled, others load: both workers and all children share an empty cache, which ends with the session.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    CACHE = tempfile.mkdtemp(prefix="susd-cache-")
+    atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
+    os.environ |= {"SUSD_CACHE_DIR": CACHE, "JAX_COMPILATION_CACHE_DIR": CACHE}
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
-import pytest  # noqa: E402
+import pytest
 
 TINY = (
     *("--hidden", "8", "--phi-hidden", "8", "--density-hidden", "8", "--gradient-steps", "2", "--batch-size", "8"),
@@ -119,18 +133,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: order[item.path.stem])
 
 
-@pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Compiled programs of this session, instead of those in the user's home."""
-    folder = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SUSD_CACHE_DIR", str(folder))
-        yield folder
-
-
 @pytest.fixture(scope="session")
-def child_environment(cache: Path) -> dict[str, str]:
-    return os.environ | {"SUSD_CACHE_DIR": str(cache), "XLA_FLAGS": XLA_FLAGS}
+def child_environment() -> dict[str, str]:
+    return dict(os.environ)
 
 
 @pytest.fixture
@@ -139,7 +144,7 @@ def susd(tmp_path: Path, child_environment: dict[str, str]) -> Command:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Callable[..., Path]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Train a run once in the session and return its folder, to be read and copied, never changed."""
     done: dict[tuple[object, ...], Path] = {}
 

@@ -7,12 +7,15 @@ import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from conftest import call
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -113,8 +116,16 @@ def test_functional_environment(workshop: dict[str, Any]) -> None:
 def test_host_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, host = programs("docs/python.md")
     execute(host, tmp_path, monkeypatch)
-    rows = (tmp_path / "runs" / "host_workshop-susd-s0" / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(rows[-1])["gradient_steps"] > 0
+    run = tmp_path / "runs" / "host_workshop-susd-s0"
+    assert json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["gradient_steps"] > 0
+    online = {"coverage_average", "coverage_worst", "control_ratio"}  # it has no positions
+    assert explained("index", "Metrics of all methods") | explained("susd", "Logged metrics") == written(run) | online
+
+
+def written(run: Path) -> set[str]:
+    """The keys of a run's metrics."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return {re.sub(r"^factor/[^/]+/", "factor/NAME/", name) for row in rows for name in row}
 
 
 def explained(page: str, heading: str) -> set[str]:
@@ -125,10 +136,29 @@ def explained(page: str, heading: str) -> set[str]:
 
 @pytest.mark.slow
 def test_metrics_of_a_run_are_explained(workshop: dict[str, Any]) -> None:
-    rows = [json.loads(line) for line in (workshop["folder"] / workshop["run"] / "metrics.jsonl").read_text().splitlines()]
-    written = {re.sub(r"^factor/[^/]+/", "factor/NAME/", name) for row in rows for name in row}
-    assert {"phi_reward", "alpha", "coverage_worst", "control_ratio", "factor/NAME/weight"} <= written
-    assert explained("index", "Metrics of all methods") | explained("susd", "Logged metrics") == written
+    found = written(workshop["folder"] / workshop["run"])
+    assert {"phi_reward", "alpha", "coverage_worst", "control_ratio", "factor/NAME/weight"} <= found
+    only_outside_jax = {"env_seconds"}
+    assert explained("index", "Metrics of all methods") | explained("susd", "Logged metrics") == found | only_outside_jax
+
+
+@pytest.mark.parametrize("env", ["gunner", "gymnasium:Pendulum-v1"])
+def test_no_metric_is_unexplained(env: str, trained: Callable[..., Path]) -> None:
+    """Also of environments outside JAX."""
+    found = written(trained(env, "--epochs", 3))
+    assert ("env_seconds" in found) == (env != "gunner")
+    assert found <= explained("index", "Metrics of all methods") | explained("susd", "Logged metrics")
+
+
+@pytest.mark.slow
+def test_metrics_of_tasks_are_explained(trained: Callable[..., Path], tmp_path: Path) -> None:
+    import susd
+
+    sizes = {"episodes": 4, "num_envs": 2, "eval_every": 2, "gradient_steps": 1, "batch_size": 8, "hidden": 8, "warmup": 1}
+    susd.downstream(trained("gunner", "--epochs", 3), "lim", out=tmp_path / "task", horizon=50, **sizes)
+    page = (ROOT / "docs/downstream.md").read_text()
+    (line,) = (line for line in page.splitlines() if line.startswith("| `metrics.jsonl` |"))
+    assert written(tmp_path / "task") <= set(re.findall(r"`([a-z_]+)`", line))
 
 
 def logged(method: str) -> set[str]:
@@ -282,7 +312,48 @@ def test_recorded_runs_are_reproducible() -> None:
     recorded = {str(path.parent.relative_to(ROOT)) for path in (ROOT / "results").rglob("facts.jsonl")}
     assert len(recorded) > 5
     for folder in recorded:
-        assert f"--out {folder}\n" in page or folder == "results/2d-quick", folder
+        suite = (ROOT / folder / "suite.toml").is_file()
+        command = f"susd suite run {Path(folder).name}\n" if suite else f"--out {folder}\n"
+        assert command in page, folder
+
+
+def test_commands_give_the_recorded_configs() -> None:
+    """A preset that has changed since would make the commands of the page Reproduce train other runs."""
+    from susd.cli.common import given
+    from susd.cli.main import parser
+    from susd.config import configure
+
+    page = (ROOT / "docs/reproduce.md").read_text()
+    for path in sorted((ROOT / "results").rglob("configs.json")):
+        if (path.parent / "suite.toml").is_file():  # its jobs are those of the suite of that name
+            continue
+        folder = path.parent.relative_to(ROOT / "results")
+        recorded = [
+            entry["config"]["config"] for entry in json.loads(path.read_text()).values() if "epoch" in entry["config"]
+        ]
+        lines = [line for line in page.splitlines() if line.startswith("susd train ") and f"--run runs/{folder}/" in line]
+        assert len(lines) == len(recorded) > 0, folder
+        for line in lines:
+            options = parser().parse_args(line.split()[1:])
+            config = configure(options.env, **given(options)).to_json()
+            assert any(_same_run(config, other) for other in recorded), line
+
+
+def test_recorded_suites_count_as_finished(capsys: pytest.CaptureFixture[str]) -> None:
+    """A preset that has changed since would make a suite run all of its jobs again."""
+    folder = ROOT / "results/use"
+    call("suite", "show", "use", "--results", folder)
+    recorded = len((folder / "facts.jsonl").read_text().splitlines())
+    assert f"suite use: {recorded} of " in capsys.readouterr().out
+
+
+def _same_run(config: dict[str, Any], recorded: dict[str, Any]) -> bool:
+    """Whether the options that both have are equal, apart from those that do not decide what is learned."""
+    ignored = {"env_options", "epochs", "eval_every", "checkpoint_every", "keep_checkpoints"}
+    threads = {"threads": 1}
+    both = (config.keys() & recorded.keys()) - ignored
+    same_env = threads | config["env_options"] == threads | recorded["env_options"]
+    return same_env and all(config[name] == recorded[name] for name in both)
 
 
 def test_make_targets_exist() -> None:

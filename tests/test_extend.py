@@ -58,23 +58,23 @@ import json, sys
 import inline
 from susd.cli.main import main
 
-inline.install()
-
 def susd(*arguments):
     try:
         main(arguments)
     except SystemExit as end:
         assert not end.code, (arguments, end.code)
 
-susd("methods")
-susd("config", "workshop", "--method", "penalty")
-susd("check", "workshop", "--steps", "100")
-susd("train", "workshop", "--method", "penalty", "--run", "run", "--no-eval", *{SHORT!r})
-susd("evaluate", "run", "motion", "--skills", "4")
-susd("downstream", "run", "--task", "workshop-light", *{TASK_OPTIONS!r})
-susd("report", "run")
-susd("suite", "run", "toy.toml", "--workers", "1")
-susd("report", "results/toy")
+if __name__ == "__main__":  # `susd check` spawns a process, which imports this file
+    inline.install()
+    susd("methods")
+    susd("config", "workshop", "--method", "penalty")
+    susd("check", "workshop", "--steps", "100")
+    susd("train", "workshop", "--method", "penalty", "--run", "run", "--no-eval", *{SHORT!r})
+    susd("evaluate", "run", "motion", "--skills", "4")
+    susd("downstream", "run", "--task", "workshop-light", *{TASK_OPTIONS!r})
+    susd("report", "run")
+    susd("suite", "run", "toy.toml", "--workers", "1")
+    susd("report", "results/toy")
 """
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import susd
 
 SRC = Path(susd.__file__).parent
-CORE = {"errors", "callable", "types", "factors", "skills", "plugins"}
+CORE = {"errors", "paths", "callable", "types", "factors", "skills", "plugins"}
 LEARNING = {"networks", "replay", "sac"}
 # What each room or top-level module may import, in addition to itself and CORE.
 ALLOWED: dict[str, set[str]] = {
@@ -29,13 +29,15 @@ ALLOWED: dict[str, set[str]] = {
 }
 ALLOWED["evaluation"] = {"collect", "config", "envs", "learner", "methods", "runs", "tasks", "training", "viz"} | LEARNING
 # The ceiling of skills in a task, inside functions: what is loaded with an evaluation stays before downstream.
-ALLOWED["evaluation"] |= {"downstream.interface", "downstream.vector", "downstream.controller"}
+ALLOWED["evaluation"] |= {"downstream.interface", "downstream.returns", "downstream.vector"}
 ALLOWED["training"] = {"collect", "config", "envs", "learner", "methods", "runs", "evaluation.online"} | LEARNING
 ALLOWED["downstream"] = ALLOWED["evaluation"] | {"evaluation"}
 ALLOWED["tools"] = ALLOWED["downstream"] | {"downstream"}
 ALLOWED["experiments"] = ALLOWED["downstream"] | {"downstream"}
 ALLOWED["report"] = ALLOWED["experiments"] | {"experiments"}
-ALLOWED["cli"] = ALLOWED["report"] | {"report", "tools", "extend"}
+ALLOWED["share"] = ALLOWED["downstream"]
+ALLOWED["explorer"] = ALLOWED["downstream"] | {"downstream"}
+ALLOWED["cli"] = ALLOWED["report"] | {"report", "share", "explorer", "tools", "extend"}
 PUBLIC = {"__init__", "extend"}  # they name what users import and may reach anywhere
 
 

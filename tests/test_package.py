@@ -18,6 +18,8 @@ DATA = (
     "susd/report/page.html",
     "susd/report/paper.csv",
     "susd/envs/mujoco/scaling.json",
+    "susd/pretrained/gunner/manifest.json",
+    "susd/pretrained/gunner/checkpoints/step-00000600.ckpt",
 )
 SCRIPT = """
 import numpy as np
@@ -30,6 +32,9 @@ action = agent.act(np.zeros(18), skill)
 control = susd.evaluate(run, "control")
 result = susd.downstream(run, "unlim")
 page = susd.report([run])
+shared = susd.pull(susd.push(run, "mine"))
+files = susd.export("gunner", "numpy")
+dataset = susd.record(run, 5)
 config = susd.config("gunner", method="metra")
 env = susd.make("gunner")
 checked = susd.check("gunner")

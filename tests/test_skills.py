@@ -195,7 +195,7 @@ def test_errors_name_the_problem() -> None:
     known = "sphere, factor_sphere, factor_ball, gaussian, one_hot"
     with pytest.raises(UserError, match=f"'cube' is unknown; choose one of {known}"):
         SkillSpace("cube", 2, 2)
-    with pytest.raises(UserError, match="at least one part and one dimension, not 0 x 2"):
+    with pytest.raises(UserError, match="parts of a skill is 0; it must be an integer from 1 to"):
         SkillSpace("sphere", 0, 2)
-    with pytest.raises(UserError, match="not 2 x 0"):
+    with pytest.raises(UserError, match="dim of a skill is 0; it must be an integer from 1 to"):
         SkillSpace("sphere", 2, 0)

@@ -1,8 +1,9 @@
 """susd: factored unsupervised skill discovery.
 
 `train` discovers skills, `load` returns the agent that acts with them, `evaluate` measures them, `downstream` learns a task
-over them, and `report` puts the results on one page. `config` resolves the options of a run; `make` and `check` are for
-environments.
+over them, and `report` puts the results on one page. `explore` opens a page to steer the skills, `atlas` writes it as one
+file. `push` and `pull` share skills, `export` writes a policy that needs no JAX, `record` a dataset. `config` resolves the
+options of a run; `make` and `check` are for environments.
 """
 
 from importlib import import_module
@@ -17,8 +18,14 @@ if TYPE_CHECKING:
     from susd.envs import make as make
     from susd.errors import UserError as UserError
     from susd.evaluation.evaluate import evaluate as evaluate
+    from susd.explorer.atlas import atlas as atlas
+    from susd.explorer.explore import explore as explore
     from susd.factors import Factorization as Factorization
     from susd.report.build import report as report
+    from susd.share.dataset import record as record
+    from susd.share.export import export as export
+    from susd.share.pull import pull as pull
+    from susd.share.push import push as push
     from susd.skills import SkillSpace as SkillSpace
     from susd.tools.check import check as check
     from susd.training.agent import Agent as Agent
@@ -32,6 +39,12 @@ _PUBLIC = {
     "evaluate": "susd.evaluation.evaluate",
     "downstream": "susd.downstream",
     "report": "susd.report",
+    "explore": "susd.explorer.explore",
+    "atlas": "susd.explorer.atlas",
+    "push": "susd.share.push",
+    "pull": "susd.share.pull",
+    "export": "susd.share.export",
+    "record": "susd.share.dataset",
     "config": "susd.config",
     "make": "susd.envs",
     "check": "susd.tools.check",
@@ -47,12 +60,18 @@ __all__ = [
     "Factorization",
     "SkillSpace",
     "UserError",
+    "atlas",
     "check",
     "config",
     "downstream",
     "evaluate",
+    "explore",
+    "export",
     "load",
     "make",
+    "pull",
+    "push",
+    "record",
     "report",
     "train",
 ]

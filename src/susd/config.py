@@ -6,6 +6,7 @@ Importing this module imports nothing heavy; a Config needs the cards of the met
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,11 +14,13 @@ from typing import Any
 
 from susd.callable import make_callable
 from susd.envs.registry import env_entry
-from susd.errors import UserError
+from susd.errors import UserError, shown
 from susd.methods.registry import Card, method, method_options, methods, methods_with
 
 KINDS = {int: "an integer", float: "a finite number", bool: "true or false", str: "text", dict: "a mapping"}
 MAX_SEED = 2**31 - 1
+MOST = {int: 2**31 - 1, float: 1e9}  # of a number with no other limit: what compiled programs can count and compute with
+MOST_TEXT = 10_000  # characters
 LAYERS = ("default", "preset", "method", "environment", "you")
 GROUPS = {  # the first option of a group -> heading of the group
     "env": "What is run",
@@ -33,6 +36,8 @@ def option(
     default: Any, text: str, choices: tuple[str, ...] = (), low: float | None = None, high: float | None = None
 ) -> Any:
     """A field with its help text and the values it may have; `low` and `high` are the inclusive limits of a number."""
+    low = -MOST[float] if low is None and type(default) is float else low
+    high = MOST.get(type(default)) if high is None else high
     return field(default=default, metadata={"help": text, "choices": choices, "low": low, "high": high})
 
 
@@ -65,16 +70,35 @@ def check_option(spec: dataclasses.Field[Any], value: Any) -> None:
     flag, rule = _flag(spec.name), spec.metadata
     kind = dict if spec.default is dataclasses.MISSING else type(spec.default)
     if kind is float:
-        fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        fits = whole or (isinstance(value, float) and math.isfinite(value))
     else:
         fits = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
     if not fits:
-        raise UserError(f"{flag} is {value!r}; it must be {KINDS[kind]}")
+        raise UserError(f"{flag} is {shown(value)}; it must be {KINDS[kind]}")
     if rule.get("choices") and value not in rule["choices"]:
-        raise UserError(f"{flag} is {value!r}; choose one of {', '.join(rule['choices'])}")
+        raise UserError(f"{flag} is {shown(value)}; choose one of {', '.join(rule['choices'])}")
     for limit, word, sign in ((rule.get("low"), "least", 1), (rule.get("high"), "most", -1)):
         if limit is not None and sign * value < sign * limit:
-            raise UserError(f"{flag} is {value}; it must be at {word} {limit if kind is int else f'{limit:g}'}")
+            raise UserError(f"{flag} is {shown(value)}; it must be at {word} {limit if kind is int else f'{limit:g}'}")
+    if kind is str and (len(value) > MOST_TEXT or not value.isprintable()):
+        raise UserError(f"{flag} is {shown(value)}; it must be at most {MOST_TEXT} characters that can be printed")
+    if kind is dict:
+        _check_mapping(flag, value)
+
+
+def _check_mapping(flag: str, values: Mapping[Any, Any]) -> None:
+    """Refuse a mapping that JSON cannot hold: it is written to the run folder."""
+    for name, value in values.items():
+        if not isinstance(name, str) or not name.isprintable() or len(name) > MOST_TEXT:
+            raise UserError(f"{flag} has the name {shown(name)}; names are text")
+        try:
+            size = len(json.dumps(value, allow_nan=False))
+        except (TypeError, ValueError, RecursionError):
+            size = MOST_TEXT + 1
+        if size > MOST_TEXT:
+            allowed = f"it must be what JSON can hold, in at most {MOST_TEXT} characters"
+            raise UserError(f"{flag} {name} is {shown(value)}; {allowed}")
 
 
 @dataclass(frozen=True)
@@ -87,6 +111,11 @@ class Config:
         "",
         "factorization: one that the environment names (gunner: 3, 4, 2, 1), or NAME=0:6,NAME=6:13,..; empty: its default",
     )
+    positions: str = option(
+        "",
+        "positions whose coverage is measured, in a Gymnasium environment: NAME=0:2,NAME=2:4, or with a box NAME=0:2@-1:1",
+    )
+    landmarks: str = option("", "observations above zero while something is on, in a Gymnasium environment: NAME=7,NAME=9")
     method: str = option("susd", "method or variant: one of `susd methods`, or FILE.py:NAME")
     preset: str = option("quick", "preset that the other options start from", ("quick", "paper"))
     seed: int = option(0, "random seed", low=0, high=MAX_SEED)
@@ -95,7 +124,7 @@ class Config:
     epochs: int = option(10_000, "training epochs", low=1)
     episodes: int = option(8, "episodes per epoch", low=1)
     horizon: int = option(0, "steps per episode; 0: as the environment defines it", low=0)
-    gradient_steps: int = option(50, "gradient steps per epoch", low=1)
+    gradient_steps: int = option(50, "gradient steps per epoch", low=1, high=1_000_000)
     batch_size: int = sac_option("batch_size", 256)
     buffer_size: int = option(1_000_000, "capacity of the replay buffer in transitions", low=1)
     warmup: int = option(10_000, "transitions in the replay buffer before the first gradient step", low=1)
@@ -182,11 +211,16 @@ class Config:
 
     def has(self, name: str) -> bool:
         """Whether this run uses an option: it belongs to the shared learner, or has an effect in the method."""
-        return name not in method_options() - method(self.method).active(vars(self))
+        return name not in _unused(method(self.method), vars(self))
 
     def changes(self) -> dict[str, Any]:
         """The options that are not at their default, which identify a run also where later versions add options."""
         return {s.name: getattr(self, s.name) for s in dataclasses.fields(self) if getattr(self, s.name) != _default(s)}
+
+
+def _unused(card: Card, values: Mapping[str, Any]) -> frozenset[str]:
+    """The options without an effect in a run: those of other methods, and positions where they are the environment's."""
+    return (method_options() - card.active(values)) | {name for name in ("positions", "landmarks") if not values[name]}
 
 
 def _default(spec: dataclasses.Field[Any]) -> Any:
@@ -271,11 +305,12 @@ def configure(env: str, preset: str = "quick", **changes: Any) -> Config:
 def resolve(env: str, preset: str = "quick", **changes: Any) -> dict[str, Setting]:
     """Every option of a run with its value and the layer that decides it."""
     specs = {spec.name: spec for spec in dataclasses.fields(Config)}
-    if preset not in PRESETS:
-        raise UserError(f"preset {preset!r} is unknown; choose one of {', '.join(PRESETS)}")
+    check_option(specs["env"], env)
+    if not isinstance(preset, str) or preset not in PRESETS:
+        raise UserError(f"preset {shown(preset)} is unknown; choose one of {', '.join(PRESETS)}")
     for name, value in changes.items():
         if name not in specs:
-            raise UserError(f"option {name!r} is unknown; options are {', '.join(sorted(specs))}")
+            raise UserError(f"option {shown(name)} is unknown; options are {', '.join(sorted(specs))}")
         check_option(specs[name], value)
     values, layers = {name: _default(spec) for name, spec in specs.items()}, dict.fromkeys(specs, "default")
     card = method(changes.get("method", values["method"]))
@@ -286,7 +321,7 @@ def resolve(env: str, preset: str = "quick", **changes: Any) -> dict[str, Settin
         layers |= dict.fromkeys(given, layer)
     check_method(values, changes)
     # Unused options stay at their default, so that equal runs have equal configs.
-    unused = method_options() - card.active(values)
+    unused = _unused(card, values)
     values |= {name: _default(specs[name]) for name in unused}
     layers |= dict.fromkeys(unused, "default")
     return {

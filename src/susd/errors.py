@@ -5,10 +5,24 @@ from __future__ import annotations
 import sysconfig
 import traceback
 from pathlib import Path
+from typing import Any
+
+SHOWN = 80  # characters of a value in a message
 
 
 class UserError(ValueError):
     """Invalid input: the message names the thing, its value and what is allowed. The command line exits with code 2."""
+
+
+def shown(value: Any) -> str:
+    """A value in a message: its repr, shortened where it is long."""
+    if isinstance(value, int) and value.bit_length() > 256:  # Python refuses to print very long ones
+        return f"an integer of about {round(value.bit_length() * 0.30103)} digits"
+    try:
+        text = repr(value)
+    except Exception:  # user code may be behind it
+        text = f"an object of type {type(value).__name__}"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 20]} .. ({len(text)} characters)"
 
 
 def format_exception(error: BaseException) -> str:

@@ -21,12 +21,16 @@ def _dot(x: jax.Array, weight: jax.Array, precision: str) -> jax.Array:
     return jnp.matmul(x, weight)
 
 
-def xavier(key: jax.Array, shape: tuple[int, ...], kind: str, fan_in: int | None = None) -> jax.Array:
-    """Xavier initialisation, `uniform` or `normal`, for weights [..., in, out]."""
-    std = math.sqrt(2.0 / ((fan_in or shape[-2]) + shape[-1]))
+def xavier(key: jax.Array, shapes: Sequence[tuple[int, ...]], kind: str) -> tuple[jax.Array, ...]:
+    """Xavier initialisation, `uniform` or `normal`, of weights [.., in, out]: one draw for all, which compiles fast."""
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
     if kind == "normal":
-        return std * jax.random.normal(key, shape)
-    return math.sqrt(3.0) * std * jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
+        drawn = jax.random.normal(key, (ends[-1],))
+    else:
+        drawn = jax.random.uniform(key, (ends[-1],), minval=-math.sqrt(3.0), maxval=math.sqrt(3.0))
+    stds = [math.sqrt(2.0 / (shape[-2] + shape[-1])) for shape in shapes]
+    parts = jnp.split(drawn, ends[:-1])
+    return tuple(std * part.reshape(shape) for std, part, shape in zip(stds, parts, shapes, strict=True))
 
 
 class MLP(eqx.Module):
@@ -49,10 +53,8 @@ class MLP(eqx.Module):
         precision: str = "float32",
     ) -> MLP:
         """Layers of the given sizes; biases are zero."""
-        keys = jax.random.split(key, len(sizes) - 1)
-        pairs = list(pairwise(sizes))
-        weights = tuple(xavier(k, (*ensemble, a, b), kind) for k, (a, b) in zip(keys, pairs, strict=True))
-        return cls(weights, tuple(jnp.zeros((*ensemble, b)) for _, b in pairs), activation, precision)
+        weights = xavier(key, [(*ensemble, *pair) for pair in pairwise(sizes)], kind)
+        return cls(weights, tuple(jnp.zeros((*ensemble, size)) for size in sizes[1:]), activation, precision)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[B, in] to [B, out]; an ensemble gives [E, B, out] and takes [B, in] or [E, B, in]."""
@@ -62,6 +64,15 @@ class MLP(eqx.Module):
             x = _dot(x, weight, self.precision) + bias[..., None, :]
             x = x if layer == last else act(x)
         return x
+
+
+def padded(indices: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Index sets as one array [N, widest], filled up with index 0, and ones [N, widest] where an entry is real."""
+    gather = np.zeros((len(indices), max(map(len, indices))), np.int32)
+    real = np.zeros(gather.shape, np.float32)
+    for row, of in enumerate(indices):
+        gather[row, : len(of)], real[row, : len(of)] = of, 1.0
+    return gather, real
 
 
 class FactoredMLP(eqx.Module):
@@ -75,19 +86,13 @@ class FactoredMLP(eqx.Module):
         """N networks |F_i| -> hidden -> .. -> dim; smaller factors are padded with inputs that are always zero."""
         widest = max(len(i) for i in indices)
         mlp = MLP.init(key, [widest, *[hidden] * layers, dim], ensemble=(len(indices),))
-        first = jnp.stack(
-            [xavier(jax.random.fold_in(key, n), (widest, hidden), "uniform", fan_in=len(i)) for n, i in enumerate(indices)]
-        )
-        return cls(eqx.tree_at(lambda m: m.weights[0], mlp, first), indices)
+        # The scale of the first layer follows from the factor's own inputs.
+        scale = np.array([math.sqrt((widest + hidden) / (len(i) + hidden)) for i in indices], np.float32)
+        return cls(eqx.tree_at(lambda m: m.weights[0], mlp, scale[:, None, None] * mlp.weights[0]), indices)
 
     def __call__(self, obs: jax.Array) -> jax.Array:
         """[B, S] to [B, N, D]."""
-        widest = max(len(i) for i in self.indices)
-        gather = np.zeros((len(self.indices), widest), np.int32)
-        real = np.zeros((len(self.indices), widest), np.float32)
-        for row, indices in enumerate(self.indices):
-            gather[row, : len(indices)] = indices
-            real[row, : len(indices)] = 1.0
+        gather, real = padded(self.indices)
         parts = jnp.swapaxes(obs[:, gather], 0, 1)  # [N, B, widest]
         if not real.all():
             parts = parts * real[:, None, :]
@@ -117,9 +122,9 @@ class Actor(eqx.Module):
         """The heads have a fraction of Xavier's scale, so that the initial policy has mean about 0 and std about 1."""
         k_trunk, k_heads = jax.random.split(key)
         trunk = MLP.init(k_trunk, [inputs, *[hidden] * layers], activation=activation, precision=precision)
-        heads = MLP.init(k_heads, [hidden, 2 * actions], kind="normal", precision=precision)
-        mean_std = xavier(k_heads, (2, hidden, actions), "normal")  # each head is initialised as a separate layer
-        heads = eqx.tree_at(lambda m: m.weights[0], heads, head_scale * jnp.concatenate([*mean_std], axis=-1))
+        (mean_std,) = xavier(k_heads, [(2, hidden, actions)], "normal")  # each head is initialised as a separate layer
+        both = head_scale * jnp.concatenate([*mean_std], axis=-1)
+        heads = MLP((both,), (jnp.zeros(2 * actions),), "relu", precision)
         return cls(trunk, heads, math.log(1e-6), 2.0)
 
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -134,6 +139,14 @@ class Actor(eqx.Module):
         noise = jax.random.normal(key, mean.shape)
         before = mean + jnp.exp(log_std) * noise
         return jnp.tanh(before), tanh_normal_log_prob(before, mean, log_std)
+
+    def sample_parts(self, x: jax.Array, key: jax.Array, parts: int) -> tuple[jax.Array, jax.Array]:
+        """The same action, and the log-density of each of its `parts` equal parts, [.., parts]."""
+        mean, log_std = self(x)
+        before = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape)
+        split = (*mean.shape[:-1], parts, -1)
+        each = tanh_normal_log_prob(before.reshape(split), mean.reshape(split), log_std.reshape(split))
+        return jnp.tanh(before), each
 
     def mode(self, x: jax.Array) -> jax.Array:
         """The mean action, tanh(mu)."""

@@ -2,6 +2,7 @@
 
 A package registers methods, environments, tasks and evaluations under the entry-point groups `susd.methods`,
 `susd.environments`, `susd.tasks` and `susd.evaluations`; the name of the entry point is the name on the command line.
+Code that is not installed runs when the user names it. A name that comes from a file of someone else has to be trusted.
 Imports no JAX.
 """
 
@@ -10,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import importlib.util
+import os
 import sys
+from collections.abc import Collection, Iterable
 from functools import cache, lru_cache
 from importlib import import_module
 from operator import attrgetter
@@ -19,8 +22,12 @@ from types import ModuleType
 from typing import Any
 
 from susd.errors import UserError, format_exception
+from susd.paths import user_path
 
+Trust = bool | Collection[str]  # whether to run all code that a run names, or the names that may be run
+GYMNASIUM = "gymnasium:"  # before the ID of an environment, and before MODULE:ID
 KINDS = ("methods", "environments", "tasks", "evaluations")
+_running: set[tuple[str, str]] = set()  # names whose code this process has imported
 
 
 @cache
@@ -56,9 +63,47 @@ def is_file(name: str) -> bool:
         raise UserError(f"{name!r} names a file but no object in it; write FILE.py:NAME, for example my_env.py:make")
     if not colon or not path.endswith(".py"):
         return False
-    if not Path(path).is_file():
+    if not user_path("the file", path).is_file():
         raise UserError(f"file {path!r} does not exist: looked for {Path(path).absolute()} from folder {Path.cwd()}")
     return True
+
+
+def code_of(name: str) -> str:
+    """The file or module whose code a name runs, in words; empty for installed names and for a file that does not exist."""
+    path, _, _ = name.removeprefix(GYMNASIUM).rpartition(":")
+    if name.startswith(GYMNASIUM):
+        return f"the module {path!r}" if path else ""
+    path = name if name.endswith(".py") else path
+    return f"the file {str(Path(path).absolute())!r}" if path.endswith(".py") and os.path.isfile(path) else ""
+
+
+def check_trust(names: Iterable[str], trust: Trust, source: str) -> None:
+    """Refuse to import the code of names from a `source` unless it is trusted, or was named and runs here already."""
+    trusted = [] if isinstance(trust, bool) else trust
+    for name in names:
+        known = same_name(name) in _running or any(same_name(name) == same_name(other) for other in trusted)
+        if trust is not True and not known and (code := code_of(name)):
+            raise UserError(
+                f"{source} names {name!r}: using it would run the code of {code}; "
+                "if you trust that code, add --trust (in Python trust=True)"
+            )
+
+
+def also(trust: Trust, *names: str | None) -> Trust:
+    """What is trusted, and these names in addition."""
+    more = [name for name in names if name]
+    return trust or more if isinstance(trust, bool) else [*trust, *more]
+
+
+def same_name(name: str) -> tuple[str, str]:
+    """Equal for names of the same thing: those of files are compared by path."""
+    path, _, attribute = name.rpartition(":")
+    return (str(Path(path).resolve()), attribute) if path.endswith(".py") else ("", name)
+
+
+def runs_here(name: str) -> None:
+    """Note that this process has imported the code of a name, which needs no consent from then on."""
+    _running.add(same_name(name))
 
 
 def load_file(name: str) -> Any:
@@ -70,6 +115,7 @@ def load_file(name: str) -> Any:
         public = {key: value for key, value in vars(module).items() if not key.startswith("_")}
         own = [key for key, value in public.items() if getattr(value, "__module__", "") == module.__name__]
         raise UserError(f"{path} has no object named {attribute!r}; it defines: {', '.join(own) or 'nothing'}")
+    runs_here(name)
     return found
 
 

@@ -7,6 +7,7 @@ target, and the actor maximises the sum of all heads. With one part there is a s
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -15,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from susd.networks import MLP, Actor, xavier
+from susd.networks import MLP, Actor
 from susd.types import Info
 
 
@@ -63,9 +64,7 @@ class Sac:
     @classmethod
     def from_config(cls, config: Any, inputs: int, actions: int, **changes: Any) -> Sac:
         """SAC with the options of a config, for a policy with so many inputs and actions; `changes` replaces fields."""
-        names = [spec.name for spec in dataclasses.fields(cls) if hasattr(config, spec.name)]
-        options = {name: getattr(config, name) for name in names} | {"activation": config.actor_activation}
-        return cls(**{**options, "inputs": inputs, "actions": actions, **changes})
+        return cls(**{**options_of(cls, config), "inputs": inputs, "actions": actions, **changes})
 
     @property
     def heads(self) -> int:
@@ -95,12 +94,10 @@ class Sac:
             self.precision,
             self.head_scale,
         )
-        sizes = [self.inputs + self.actions, *[self.hidden] * self.layers, 1]
+        sizes = [self.inputs + self.actions, *[self.hidden] * self.layers, self.heads]
         critic = MLP.init(k_critic, sizes, ensemble=(2,), kind="normal", precision=self.precision)
-        if self.heads > 1:  # every head has the initial scale of a single one
-            last = xavier(jax.random.fold_in(k_critic, 1), (2, self.heads, self.hidden, 1), "normal")
-            weights = (*critic.weights[:-1], jnp.moveaxis(last[..., 0], 1, 2))
-            critic = MLP(weights, (*critic.biases[:-1], jnp.zeros((2, self.heads))), critic.activation, critic.precision)
+        scale = math.sqrt((self.hidden + self.heads) / (self.hidden + 1))  # every head starts at the scale of one
+        critic = eqx.tree_at(lambda m: m.weights[-1], critic, scale * critic.weights[-1])
         return start(self, actor, critic, self.alpha_init)
 
     def critic_loss(self, critic: MLP, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[jax.Array, Info]:
@@ -197,6 +194,12 @@ def start(sac: ActorCritic, actor: Any, critic: Any, alpha: float) -> SacState:
     log_alpha = jnp.log(jnp.float32(alpha))
     opts = (sac.optimizer.init(actor), sac.optimizer.init(critic), sac.optimizer.init(log_alpha))
     return SacState(actor, critic, jax.tree.map(jnp.copy, critic), log_alpha, *opts)
+
+
+def options_of(cls: type[Any], config: Any) -> dict[str, Any]:
+    """The hyperparameters of a learner that a config has, by the names of the learner's fields."""
+    names = [spec.name for spec in dataclasses.fields(cls) if hasattr(config, spec.name)]
+    return {name: getattr(config, name) for name in names} | {"activation": config.actor_activation}
 
 
 def values(critic: MLP, x: jax.Array, action: jax.Array) -> jax.Array:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from susd.errors import UserError
+from susd.errors import UserError, shown
 
 PRIORS = ("sphere", "factor_sphere", "factor_ball", "gaussian", "one_hot")
+LARGEST, MOST_SKILLS = 10**6, 10**6  # parts or dimensions of a skill; skills that are drawn together
 REST = 0.25  # share of the parts of a `factor_ball` skill that are zero
 
 
@@ -35,12 +37,15 @@ class SkillSpace:
     names: tuple[str, ...] = ()  # of the parts: those of their factors, or `all` for one part of the whole state
 
     def __post_init__(self) -> None:
-        if self.prior not in PRIORS:
-            raise UserError(f"skill prior {self.prior!r} is unknown; choose one of {', '.join(PRIORS)}")
-        if self.parts < 1 or self.dim < 1:
-            raise UserError(f"a skill needs at least one part and one dimension, not {self.parts} x {self.dim}")
+        if not isinstance(self.prior, str) or self.prior not in PRIORS:
+            raise UserError(f"skill prior {shown(self.prior)} is unknown; choose one of {', '.join(PRIORS)}")
+        for what, value in (("parts", self.parts), ("dim", self.dim)):
+            if type(value) is not int or not 1 <= value <= LARGEST:
+                raise UserError(f"{what} of a skill is {shown(value)}; it must be an integer from 1 to {LARGEST}")
         if self.discrete and self.dim < 2:
             raise UserError(f"a one-hot skill needs at least 2 values, not {self.dim}")
+        if not isinstance(self.names, tuple) or not all(isinstance(name, str) for name in self.names):
+            raise UserError(f"the names of a skill's parts are {shown(self.names)}; they must be a tuple of text")
         if self.names and len(self.names) != self.parts:
             raise UserError(f"a skill has {self.parts} parts, but {len(self.names)} names: {', '.join(self.names)}")
 
@@ -68,6 +73,8 @@ class SkillSpace:
 
     def sample(self, key: jax.Array, count: int) -> jax.Array:
         """Sample `count` skills, [count, N * D]. Of D normal values each is the largest equally often."""
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 0 <= count <= MOST_SKILLS:
+            raise UserError(f"count is {shown(count)}; it must be an integer from 0 to {MOST_SKILLS}")
         drawn = jax.random.normal(key, (count, self.size))
         if not self.paced:
             return self.project(drawn)

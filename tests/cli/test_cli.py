@@ -83,9 +83,9 @@ MISTAKES: dict[str, tuple[str, ...]] = {  # what is typed after `susd train`, an
     "gunner --discount 1.5": ("--discount", "1.5", "at most 1"),
     "gunner --buffer-size 10": ("--buffer-size", "10", "400"),
     "gunner --buffer-size 4000 --warmup 5000": ("--warmup", "5000", "4000"),
-    "gunner --buffer-size 1000000000000": ("GiB of memory", "1000000000000 transitions", "available", "--buffer-size"),
-    "gunner --batch-size 1000000000000": ("GiB of memory", "available", "--batch-size"),
-    "gunner --gradient-steps 1000000000000": ("GiB of memory", "available", "--gradient-steps"),
+    "gunner --buffer-size 2000000000": ("GiB of memory", "2000000000 transitions", "available", "--buffer-size"),
+    "gunner --batch-size 2000000000": ("GiB of memory", "available", "--batch-size"),
+    "gunner --gradient-steps 2000000000": ("--gradient-steps", "2000000000", "at most 1000000"),
     "gunner --hidden 65536 --layers 16": ("GiB of memory", "available", "network sizes"),
     "gunner --resume": ("--run",),
     "--resume --run missing": ("there is no run folder missing",),
@@ -147,8 +147,8 @@ def test_missing_package(
 
 
 def test_other_folders_are_refused(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused(capsys, "show", "nowhere") == "there is no run folder nowhere"
-    assert refused(capsys, "evaluate", "nowhere", "coverage") == "there is no run folder nowhere"
+    assert refused(capsys, "show", "nowhere").startswith("there is no run folder nowhere; skills of the package are ")
+    assert refused(capsys, "evaluate", "no/where", "coverage") == "there is no run folder no/where"
     assert "is not a run folder" in refused(capsys, "evaluate", ".", "control")
     assert "'covrage'" in refused(capsys, "evaluate", ".", "covrage")
     assert "RUN, NAME" in refused(capsys, "evaluate")
@@ -216,7 +216,8 @@ def test_training_ends_with_tables_and_figures(gunner: tuple[Path, str, str]) ->
     assert [path.name for path in (folder / "runs").iterdir()] == [run.name]
     for part in ("susd on gunner, preset quick, seed 0", "4 epochs of 20 steps", "4/4", "coverage", "evaluating"):
         assert part in errors
-    listed = [line.strip() for line in output.splitlines() if line.strip().startswith("runs/")]
+    *listed, last = [line.strip() for line in output.splitlines() if line.strip().startswith("runs/")]
+    assert last == output.splitlines()[-1] == "runs/gunner-susd-s0"
     names = ["coverage.json", "control.json", "coverage.png", "control.png", "learning_curves.png", "trajectories.png"]
     assert [path.rpartition("/")[2] for path in listed] == [*names, "skills.mp4"]
     for path in listed:
@@ -234,16 +235,17 @@ def test_training_ends_with_tables_and_figures(gunner: tuple[Path, str, str]) ->
     assert json.loads((run / "meta.json").read_text())["versions"]["jax"]
 
 
-def test_show(gunner: tuple[Path, str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    run = gunner[0] / "runs" / "gunner-susd-s0"
+def test_show(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained("gunner", "--epochs", 3)
+    capsys.readouterr()
     call("show", run, "--json")
     status = json.loads(capsys.readouterr().out)
-    assert (status["epoch"], status["epochs"], status["finished"], status["env"]) == (4, 4, True, "gunner")
+    assert (status["epoch"], status["epochs"], status["finished"], status["env"]) == (3, 3, True, "gunner")
     assert re.fullmatch(r"[0-9a-f]{32}", status["checksum"])
-    assert status["metrics"]["epoch"] == 4
+    assert status["metrics"]["epoch"] == 3
     call("show", run)
     lines = capsys.readouterr().out.splitlines()
-    assert any(re.fullmatch(r"  epoch +4 of 4, finished", line) for line in lines)
+    assert any(re.fullmatch(r"  epoch +3 of 3, finished", line) for line in lines)
     assert any(line.endswith(status["checksum"]) for line in lines)
 
 
@@ -293,6 +295,31 @@ def test_tables_of_two_seeds(trained: Trained, tmp_path: Path, capsys: pytest.Ca
     results = json.loads((run / "evaluation" / "coverage.json").read_text())["results"]
     assert [result["seed"] for result in results] == [0, 1]
     assert results[0]["trained, mean actions"] != results[1]["trained, mean actions"]
+
+
+@pytest.mark.parametrize("broken", ["evaluate", "draw_figures", "load_all", "_video", "learning_curves"])
+def test_nothing_after_training_fails_the_command(
+    broken: str, trained: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """What is impossible is said in one line; the rest is done, and the path of the run is the last line."""
+    run = Path(shutil.copytree(trained("gunner", "--epochs", 3), tmp_path / "run"))
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("no luck\nat all")
+
+    report = {"evaluation": "control", "results": [{"seed": 0, "spread": {"agent": 1.0}}]}
+    monkeypatch.setattr("susd.evaluation.evaluate.evaluate", lambda *_, **__: report)
+    for drawn in ("_trajectories", "_video"):
+        monkeypatch.setattr(f"susd.evaluation.evaluate.{drawn}", lambda *_, drawn=drawn: run / f"{drawn}.png")
+    monkeypatch.setattr(f"susd.evaluation.evaluate.{broken}", fail)
+    monkeypatch.setattr(susd.training.train, "train", lambda *_, **__: run)
+    call("train", "gunner", "--run", run)
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1] == str(run)
+    lines = [line for line in printed.err.splitlines() if line.startswith("no ")]
+    assert lines
+    assert all(re.match(r"no [a-z ]+: RuntimeError: no luck( |$)", line) for line in lines)
+    assert ("_video.png" in printed.out) == (broken in ("evaluate", "learning_curves"))
 
 
 def test_free_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,7 +404,7 @@ def test_verify_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "other.npz").write_text("text")
     assert "'action' is missing" in refused(capsys, "verify", tmp_path / "gunner_part.npz")
     assert "'obs' has the shape" in refused(capsys, "verify", tmp_path / "gunner_cut.npz")
-    assert "is not a recording" in refused(capsys, "verify", tmp_path / "gunner_text.npz")
+    assert "is not an .npz file of plain arrays" in refused(capsys, "verify", tmp_path / "gunner_text.npz")
     assert "does not exist" in refused(capsys, "verify", tmp_path / "gunner.npz")
     assert "'other' names no known recording" in refused(capsys, "verify", tmp_path / "other.npz")
     assert "'pong'" in refused(capsys, "verify", GOLDEN / "gunner.npz", "--as", "pong")

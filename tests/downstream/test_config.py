@@ -44,9 +44,10 @@ MISTAKES: dict[str, tuple[str, ...]] = {  # what is typed after `susd downstream
     "gunner --task lim --interface flat --skill-seed 5": ("--skill-seed", "5", "no skills"),
     "--task lim --interface flat --skill-seed 0": ("--skill-seed", "no skills"),
     "gunner --task lim --interface walk": ("--interface", "'walk'", "skill, goal, flat"),
-    "gunner --task lim --policy both": ("--policy", "'both'", "joint, entity"),
+    "gunner --task lim --policy both": ("--policy", "'both'", "joint, factored, entity"),
     "gunner --task lim --context none": ("--context", "'none'", "--policy entity"),
     "gunner --task lim --interface flat --policy entity": ("--policy", "'entity'", "flat", "joint"),
+    "gunner --task lim --interface flat --policy factored": ("--policy", "'factored'", "flat", "joint"),
     "gunner --task lim --interface flat --skill-steps 10": ("--skill-steps", "10", "no skills"),
     "gunner --task lim --horizon 12": ("--horizon", "12", "multiple of --skill-steps", "5"),
     "gunner --task lim --flat": ("--flat",),
@@ -62,7 +63,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {  # what is typed after `susd downstream
     "gunner --task lim --seed 2147483647 --seeds 2": ("--seed", "2147483647", "--seeds"),
     "gunner --task lim --eval-episodes 0": ("--eval-episodes", "at least 1"),
     "gunner --task lim --method metra": ("--method",),
-    "--task lim --interface flat --batch-size 1000000000000": ("GiB of memory", "available", "--batch-size"),
+    "--task lim --interface flat --batch-size 2000000000": ("GiB of memory", "available", "--batch-size"),
     "--task lim --interface flat --hidden 65536 --layers 16": ("GiB of memory", "--hidden"),
 }
 
@@ -94,7 +95,7 @@ def test_presets_and_defaults(runs: Path) -> None:
     assert (quick.task, quick.layout, quick.skill_seed) == ("multi_particle-fp-hard", "1", 0)
     gunner = configure_downstream("gunner", "lim", hidden=8)
     assert (gunner.layout, gunner.skill_seed, gunner.hidden) == ("centre", 5, 8)
-    assert (gunner.episodes, gunner.gradient_steps, gunner.discount) == (1600, 30, 0.9)  # its episodes are longer
+    assert (gunner.episodes, gunner.gradient_steps, gunner.discount) == (1600, 20, 0.9)  # its episodes are longer
     assert configure_downstream("gunner", "lim", preset="paper").discount == 0.99
     kitchen = configure_downstream(None, "pot", interface="flat")
     assert (kitchen.layout, kitchen.episodes, kitchen.num_envs, kitchen.eval_episodes) == ("random", 1600, 16, 16)

@@ -1,7 +1,7 @@
 """The high-level policy on probe tasks with known answers: what it observes, stores, learns and earns."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from reference import fast
-from susd.downstream.controller import Controller, ControllerState, returns
+from susd.downstream.controller import Controller, ControllerState
 from susd.downstream.interface import ActionInterface, FlatActions, SkillActions
+from susd.downstream.returns import returns
 from susd.downstream.vector import HostVectorTask, JaxVectorTask, first_state, run_script
 from susd.envs.base import EnvSpec, HostStep
 from susd.factors import Factorization
@@ -110,7 +111,7 @@ def tests() -> tuple[JaxVectorTask, jax.Array]:
 def score(controller: Controller, state: ControllerState, frozen: Any, tests: tuple[JaxVectorTask, jax.Array]) -> float:
     """The mean return divided by that of the expert in the same episodes."""
     vector, keys = tests
-    runs = controller.evaluate(vector, state.sac.actor, frozen, keys), run_script(vector, vector.expert, keys)
+    runs = controller.evaluate(vector, state.policy, frozen, keys), run_script(vector, vector.expert, keys)
     learned, best = (float(returns(rewards)["undiscounted"].mean()) for rewards in runs)
     assert 5.5 < best < TASK.bound
     return learned / best
@@ -127,11 +128,24 @@ def test_finds_the_right_skill(tests: tuple[JaxVectorTask, jax.Array]) -> None:
     sides = np.array([(1, 1), (1, -1), (-1, 1), (-1, -1)])
     x = np.zeros((4, 7), np.float32)
     x[:, 4:6] = sides
-    skills = jax.vmap(SKILLS.skill)(state.sac.actor.mode(jnp.asarray(x)))
+    skills = jax.vmap(SKILLS.skill)(state.policy.mode(jnp.asarray(x)))
     np.testing.assert_array_equal(skills, sides[:, ::-1])
-    frames = controller.video(*tests[:1], state.sac.actor, jnp.ones(2), tests[1], 5, 8)
+    frames = controller.video(*tests[:1], state.policy, jnp.ones(2), tests[1], 5, 8)
     assert frames.shape == (4, 8, 8, 3)
     assert len({int(frame.max()) for frame in frames}) > 1  # the dot moves
+
+
+class Endless(Sides):
+    """The same task without a value of zero at its horizon."""
+
+    terminal = False
+
+
+@pytest.mark.parametrize("task", [TASK, Endless("endless", Lines())], ids=["terminal", "bootstrapped"])
+def test_value_at_the_horizon(task: Task) -> None:
+    controller = replace(build(), task=task)
+    done = controller.collect(initial(controller), jnp.ones(2), None, jnp.int32(0)).transitions.done
+    np.testing.assert_array_equal(done, [0, 0, 0, float(task.terminal)])
 
 
 @pytest.mark.slow
@@ -191,7 +205,7 @@ def test_rows_are_high_level_transitions(episodes: list[ControllerState]) -> Non
 
 def test_flat_rows_are_steps() -> None:
     """Their rewards add up to the same return."""
-    episode = fast(partial(build(FlatActions(2)).episode, lambda x, k: 0.5 * x[4:6]))(None, None, KEY)
+    episode = fast(partial(build(FlatActions(2)).episode, lambda x, *_: 0.5 * x[4:6]))(None, None, KEY)
     rows = episode.transitions
     assert rows.action.shape == (20, 2)
     np.testing.assert_allclose(rows.skill[:, 0], episode.rewards / 5)
@@ -251,7 +265,7 @@ def test_given_start_state() -> None:
 def test_evaluation_uses_mean_actions() -> None:
     """Then only the sides distinguish two test episodes."""
     controller, keys = build(FlatActions(2)), jax.random.split(KEY, 16)
-    rewards = controller.evaluate(JaxVectorTask(TASK, 16, START), initial(controller).sac.actor, None, keys)
+    rewards = controller.evaluate(JaxVectorTask(TASK, 16, START), initial(controller).policy, None, keys)
     assert rewards.shape == (16, 20)
     sides = fast(jax.vmap(lambda k: first_state(TASK, START, jax.random.split(k)[0]).side))(keys)
     assert 1 < len(np.unique(sides, axis=0)) == len(np.unique(rewards.round(5), axis=0))
@@ -261,12 +275,45 @@ def test_evaluation_uses_mean_actions() -> None:
 def test_evaluation_equals_the_fused_episode() -> None:
     """The batched interface runs the same test episodes as the scan that training uses."""
     controller, keys = build(), jax.random.split(KEY, 3)
-    actor = initial(controller).sac.actor
-    stepped = controller.run(JaxVectorTask(TASK, 3), lambda x, _: actor.mode(jnp.asarray(x)), jnp.ones(2), keys)
-    episode = partial(controller.episode, lambda x, _: actor.mode(x[None])[0], jnp.ones(2), None)
+    actor = initial(controller).policy
+    stepped = controller.run(JaxVectorTask(TASK, 3), lambda x, *_: actor.mode(jnp.asarray(x)), jnp.ones(2), keys)
+    episode = partial(controller.episode, lambda x, *_: actor.mode(x[None])[0], jnp.ones(2), None)
     scanned = fast(jax.vmap(episode))(keys)
     for a, b in zip(jax.tree.leaves(stepped), jax.tree.leaves(scanned), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_exploration_replaces_parts_for_a_while() -> None:
+    """Some parts of some episodes are uniform for 25 steps, five high-level actions; all else is the policy's."""
+    controller = replace(build(), horizon=500, explore=0.5)
+    actor, view = initial(controller).policy, jnp.zeros((64, 7))
+    choose = controller.sampled(actor, KEY, 64)
+    chosen = fast(jax.vmap(lambda number: choose(view, KEY, number)))(jnp.arange(100))  # [100, 64, 2]
+    policy = actor.sample(view, KEY)[0]
+    other = np.asarray(jnp.abs(chosen - policy) > 1e-5).reshape(20, 5, 64, 2)
+    assert (other == other[:, :1]).all()
+    assert (np.diff(np.asarray(chosen).reshape(20, 5, 64, 2), axis=1) == 0).all()
+    assert 0.45 < other.mean() < 0.55
+    assert 0.2 < (other[..., 0] & other[..., 1]).mean() < 0.3  # the parts are independent
+    uniform = np.asarray(chosen)[other.reshape(100, 64, 2)]
+    assert np.abs(np.quantile(uniform, (0.0, 0.25, 0.75, 1.0)) - (-1.0, -0.5, 0.5, 1.0)).max() < 0.05
+
+
+def test_views_are_scaled_by_the_warmup() -> None:
+    """The networks see mean 0 and unit variance; the statistics are fixed when learning starts."""
+    controller = replace(build(capacity=6, warmup=3), scale_view=True)
+    train, states = fast(controller.rounds), [initial(controller)]
+    for number in range(5):
+        states.append(train(states[-1], jnp.ones(2), None, number, number + 1)[0])
+    views = [state.views for state in states]
+    assert [int(view.count) for view in views if view is not None] == [0, 4, 8, 12, 16, 16]
+    seen = np.asarray(states[4].replay.data.obs)[:16]
+    assert views[4] is not None
+    np.testing.assert_allclose(views[4].mean, seen.mean(axis=0), atol=1e-5)
+    scaled = np.asarray(views[4].scale(jnp.asarray(seen)))
+    expected = (seen - seen.mean(axis=0)) / np.maximum(seen.std(axis=0), 0.2)
+    np.testing.assert_allclose(scaled, expected, atol=1e-4)
+    np.testing.assert_allclose(states[4].policy.mode(seen), states[4].sac.actor.mode(expected), atol=1e-4)
 
 
 # --- a host task ------------------------------------------------------------------------------------------------------
@@ -311,16 +358,16 @@ def test_learns_on_host_environments(host: Controller) -> None:
     assert isinstance(host.task, HostTask)
     vector, keys = HostVectorTask(host.task), jax.random.split(jax.random.key(5), 7)
     state = initial(host)
-    before = host.evaluate(vector, state.sac.actor, None, keys).mean()
+    before = host.evaluate(vector, state.policy, None, keys).mean()
     state, info = host.train(state, None, None, 0, 60)
-    after = host.evaluate(vector, state.sac.actor, None, keys)  # three batches, of which the last is not full
+    after = host.evaluate(vector, state.policy, None, keys)  # three batches, of which the last is not full
     assert after.shape == (7, 10)
     assert after.mean() > max(0.85, before)
     assert np.isfinite(list(map(float, info.values()))).all()
     assert "critic_loss" in info
     idle = run_script(vector, lambda: np.zeros((3, 2), np.float32), keys)
     assert 0 < float(returns(idle)["undiscounted"].mean()) < 2  # it stays where it starts
-    assert host.video(vector, state.sac.actor, None, keys, 4, 8).shape == (3, 8, 8, 3)
+    assert host.video(vector, state.policy, None, keys, 4, 8).shape == (3, 8, 8, 3)
 
 
 @pytest.mark.slow

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from reference import fast
-from susd.downstream.controller import Controller, returns
+from susd.downstream.controller import Controller
 from susd.downstream.entity import EntitySac, Tokens
 from susd.downstream.interface import SkillActions
+from susd.downstream.returns import returns
 from susd.downstream.vector import JaxVectorTask
 from susd.envs.base import EnvSpec
 from susd.errors import UserError
@@ -98,7 +99,7 @@ def score(task: Task, sac: Any, episodes: int = 200) -> float:
     state, info = fast(controller.rounds)(fast(controller.init)(0), jnp.ones(COUNT), None, 0, episodes)
     assert all(np.isfinite(float(value)) for value in info.values())
     keys = jax.random.split(jax.random.key(1), 64)
-    rewards = controller.evaluate(JaxVectorTask(task, 64), state.sac.actor, jnp.ones(COUNT), keys)
+    rewards = controller.evaluate(JaxVectorTask(task, 64), state.policy, jnp.ones(COUNT), keys)
     return float(returns(rewards)["undiscounted"].mean()) / (COUNT * task.horizon / 5)
 
 
@@ -130,6 +131,23 @@ def test_tokens_of_a_shipped_task() -> None:
     token = np.asarray(tokens(view))[0, 3]
     np.testing.assert_array_equal(token, [*range(21, 28), 73, 80, *np.eye(10)[3], 0])
     assert token.size == tokens.size
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("multi_particle-fp-easy", {}, ("agent_1", "agent_6")),
+        ("multi_particle-seq-easy", {}, tuple(f"agent_{i}" for i in range(10))),
+        ("multi_particle-fp-easy", {"factors": 20}, ("agent_1", "agent_6")),
+        ("gunner-lim", {}, ("agent", "target")),
+        ("gunner-unlim", {"factors": 4}, ("agent", "target")),
+    ],
+)
+def test_parts_belong_to_their_factors(name: str, options: dict[str, Any], expected: tuple[str, ...]) -> None:
+    task = make_task(name, **options)
+    names = task.environment.spec.factorization.names
+    sac = EntitySac.from_config(CONFIG, task, names, 2, 0.9)
+    assert tuple(names[index] for index in sac.part_factors) == expected
 
 
 def test_factors_without_a_skill_are_seen_by_all() -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from reference import fast
-from susd.downstream.controller import Controller, returns
+from susd.downstream.controller import Controller
 from susd.downstream.interface import ActionInterface, GoalActions, GoalWeights, SkillActions
+from susd.downstream.returns import returns
 from susd.downstream.vector import JaxVectorTask
 from susd.envs.base import EnvSpec
 from susd.factors import Factorization
@@ -81,7 +82,7 @@ def learn(interface: ActionInterface, frozen: Any) -> float:
     controller = Controller(task, interface, sac, gradient_steps=10, batch_size=64, capacity=300, warmup=40, num_envs=10)
     state, _ = fast(controller.rounds)(fast(controller.init)(0), frozen, None, 0, 300)
     keys = jax.random.split(jax.random.key(1), 1)
-    rewards = controller.evaluate(JaxVectorTask(task, 1), state.sac.actor, frozen, keys)
+    rewards = controller.evaluate(JaxVectorTask(task, 1), state.policy, frozen, keys)
     assert task.bound is not None
     return float(returns(rewards)["undiscounted"].mean()) / task.bound
 

@@ -95,7 +95,7 @@ def outcome(root: Path, child_environment: dict[str, str], trained: Trained) -> 
 
 
 def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    written = {"config.json", "metrics.jsonl", "curve.png", "episode.mp4", "result.json", ".lock"}
+    written = {"config.json", "metrics.jsonl", "curve.png", "episode.mp4", "policy", "result.json", ".lock"}
     assert {path.name for path in folder.iterdir()} == written
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     result = json.loads((folder / "result.json").read_text())

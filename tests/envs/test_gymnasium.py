@@ -425,7 +425,11 @@ def test_rendering(ships: Any, workers: GymnasiumVector) -> None:
             "makes a int, which is not an environment: it is no gymnasium.Env, for a functional environment it lacks spec",
         ),
         ("raising", {}, r"cannot be made: KeyError: 'what' \(.*ships.py:\d+\)"),
-        ("Flat", {"colour": 1}, "has no option 'colour'; its options are: factors, horizon, parallel"),
+        (
+            "Flat",
+            {"colour": 1},
+            "has no option 'colour'; its options are: factors, horizon, landmarks, parallel, positions",
+        ),
         ("Flat", {"parallel": "yes"}, "'parallel' cannot be 'yes'; allowed: threads, processes, none"),
         ("Flat", {"horizon": 0}, "'horizon' cannot be 0; allowed: an integer from 1 to 1000000000"),
         ("Flat", {"horizon": 10**20}, "'horizon' cannot be 100000000000000000000"),

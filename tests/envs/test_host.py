@@ -186,7 +186,7 @@ def test_resumed_equals_uninterrupted(trainer: Trainer, tmp_path: Path, monkeypa
     run = train(small(epochs=2), run=tmp_path / "run", quiet=True, environment=Drift())
     train(run=run, resume=True, quiet=True, environment=Drift(), epochs=3)
     newest = checkpoint.checkpoints(run / "checkpoints")[0]
-    resumed, meta = checkpoint.restore(newest, jax.eval_shape(trainer.start))
+    resumed, meta = checkpoint.restore(newest, trainer.shapes)
     assert meta["epoch"] == 3
     assert checkpoint.digest(resumed) == checkpoint.digest(epochs(trainer, 3))
     assert checkpoint.digest(resumed) != checkpoint.digest(epochs(trainer, 2))

@@ -77,7 +77,7 @@ def plan(task: Task, interface: Any, **sizes: int) -> np.ndarray:
 
 def test_planning_finds_the_best_return() -> None:
     task = Corner("corner", Square())
-    rewards = plan(task, FlatActions(2), horizon=4)
+    rewards = plan(task, FlatActions(2), lookahead=4)
     assert rewards.shape == (2, 20)
     np.testing.assert_array_equal(rewards, np.tile(task.best, (2, 1)))
 
@@ -86,15 +86,15 @@ def test_planning_finds_the_best_return() -> None:
 def test_what_an_interface_cannot_do_is_not_found() -> None:
     """Standing still needs an action of zero: unit skills of five steps pass the spot, and return at best."""
     spot = Spot("spot", Square())
-    still = plan(spot, FlatActions(2), horizon=4, candidates=64, iterations=2)
+    still = plan(spot, FlatActions(2), lookahead=4, candidates=64, iterations=2)
     assert still.sum(axis=1).min() >= 17
     space = SkillSpace("sphere", 1, 2)
     unit = SkillActions(space, lambda frozen: lambda obs, skill, key: skill, duration=5)
-    assert plan(spot, unit, horizon=2, candidates=64, iterations=2).sum(axis=1).max() < 8
+    assert plan(spot, unit, lookahead=2, candidates=64, iterations=2).sum(axis=1).max() < 8
 
 
 def test_nothing_counts_after_the_end_of_the_task() -> None:
-    planner = Planner(Corner("corner", Square()), FlatActions(2), horizon=5)
+    planner = Planner(Corner("corner", Square()), FlatActions(2), lookahead=5)
     state = planner.task.begin(jnp.array([-1.0, 1.0]), jax.random.key(0))
     value = jax.jit(partial(planner.value, None, state))
     for number, expected in ((0, 5.0), (18, 2.0)):
@@ -126,7 +126,7 @@ def test_facts_tables_and_figure(tmp_path: Path) -> None:
 
 def test_mistakes_in_options() -> None:
     good = {"task": "unlim"}
-    assert EVALUATION.check_options(good | {"interface": "skill,goal"})["horizon"] == 8
+    assert EVALUATION.check_options(good | {"interface": "skill,goal"})["lookahead"] == 8
     for given, message in (
         ({}, "has no default: name a task with --task"),
         ({"task": "hop"}, "unknown task 'hop'"),
@@ -146,8 +146,10 @@ def test_host_environments_are_refused() -> None:
 @pytest.mark.slow
 def test_evaluation_of_a_run(trained: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Path(shutil.copytree(trained("gunner", "--epochs", 3), tmp_path / "run"))
-    sizes = ("--horizon", 2, "--candidates", 3, "--iterations", 1)
-    assert "needs the environment 'multi_particle'" in refused(capsys, "evaluate", run, "ceiling", "--task", "seq-easy")
+    sizes = ("--lookahead", 2, "--candidates", 3, "--iterations", 1)
+    assert "which is one of multi_particle, not of gunner" in refused(
+        capsys, "evaluate", run, "ceiling", "--task", "seq-easy"
+    )
     assert "--layout is '7'" in refused(capsys, "evaluate", run, "ceiling", "--task", "lim", "--layout", 7)
     call("evaluate", run, "ceiling", "--task", "unlim", "--interface", "skill,goal", "--layout", "0", *sizes)
     assert "unlim@0" in capsys.readouterr().out
@@ -164,6 +166,10 @@ def test_evaluation_of_a_run(trained: Callable[..., Path], tmp_path: Path, capsy
 
 
 def test_goal_actions_need_an_embedding() -> None:
-    trainer: Any = SimpleNamespace(config=SimpleNamespace(method="dusdi"), policy=lambda actor, sampled: None)
+    from susd.downstream.interface import skill_interface
+
+    learner = SimpleNamespace(method=None)
+    trainer = SimpleNamespace(config=SimpleNamespace(method="dusdi"), policy=lambda actor, sampled: None, learner=learner)
+    agent: Any = SimpleNamespace(trainer=trainer)
     with pytest.raises(UserError, match=r"--interface is 'goal', but .* unlike that of dusdi"):
-        ceiling._interface(SimpleNamespace(trainer=trainer), None, "goal")  # type: ignore[arg-type]
+        skill_interface(agent, agent, "goal")

@@ -1,5 +1,9 @@
 """Control in an environment whose answers are known."""
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +30,15 @@ def measure(policy: Policy, steps: int = 4, pairs: int = 32, skills: SkillSpace 
         return rollout(TwoPoints(), policy, drawn, steps, key)[1].next_obs
 
     return jax.jit(lambda: control.control_matrix(FACTORS, skills, observations, KEY, pairs, jax.lax.map))()
+
+
+def of_pairs(matrix: Any, balanced: Any, spread: Any, moved: Sequence[int] = (40, 40), pairs: int = 40) -> Control:
+    """Measurements of equal pairs, of which the first `moved` move a factor and the others do not."""
+    spread, weights = np.array(spread), np.zeros((pairs, 2))
+    for factor, count in enumerate(moved):
+        weights[:count, factor] = pairs / max(count, 1)
+    changes = np.asarray(matrix)[:, None] * spread * weights
+    return Control(*(jnp.asarray(x) for x in (matrix, balanced, spread, changes, spread * weights)))
 
 
 def matrix(policy: Policy, steps: int = 4, pairs: int = 32, skills: SkillSpace = CIRCLE) -> np.ndarray:
@@ -96,7 +109,7 @@ def test_control_of_one_part() -> None:
     assert result.shape == (1, 2)
     assert result[0, 0] > 0.8
     assert result[0, 1] == 0.0
-    summary = control.summarise(("all",), FACTORS.names, Control(result, result, np.array([0.5, 0.0])))
+    summary = control.summarise(("all",), FACTORS.names, of_pairs(result, result, [0.5, 0.0]))
     assert "ratio" not in summary
     assert summary["spread"] == {"a": 0.5, "b": 0.0}
 
@@ -111,29 +124,86 @@ def test_spread_of_unrelated_skills() -> None:
 
 def test_control_summary() -> None:
     matrices = np.array([[2.0, 0.5], [0.3, 4.0]]), np.array([[1.0, 0.5], [0.5, 1.0]])
-    summary = control.summarise(FACTORS.names, FACTORS.names, Control(*matrices, np.array([7.0, 0.25])))
+    summary = control.summarise(FACTORS.names, FACTORS.names, of_pairs(*matrices, [7.0, 0.25]))
     assert summary["factors"] == ["a", "b"]
-    assert summary["matrix"] == [[2.0, 0.5], [0.3, 4.0]]
+    np.testing.assert_allclose(summary["matrix"], [[2.0, 0.5], [0.3, 4.0]], rtol=1e-6)
     assert summary["spread"] == {"a": 7.0, "b": 0.25}
-    assert (summary["diagonal"], summary["off_diagonal"]) == (3.0, 0.4)
+    assert (summary["diagonal"], summary["off_diagonal"]) == (pytest.approx(3.0), pytest.approx(0.4))
     assert summary["ratio"] == pytest.approx(7.5)
     assert summary["balanced_ratio"] == pytest.approx(2.0)
 
 
 def test_facts_and_tables() -> None:
     matrices = np.array([[2.0, 0.5], [0.3, 4.0]]), np.array([[1.0, 0.5], [0.5, 1.0]])
-    result = control.summarise(FACTORS.names, FACTORS.names, Control(*matrices, np.array([7.0, 0.25])))
+    result = control.summarise(FACTORS.names, FACTORS.names, of_pairs(*matrices, [7.0, 0.25]))
     facts = {(subject, metric): value for subject, _, metric, value in control.facts(result)}
     assert facts["a>b", "change"] == 0.5
     assert facts["b>b", "change"] == 4.0
     assert facts["a", "spread"] == 7.0
     assert (facts["", "ratio"], facts["", "balanced_ratio"]) == (pytest.approx(7.5), pytest.approx(2.0))
     ratio, spread = control.tables({"results": [{"seed": 0, "epoch": 1, **result}]})
-    assert ratio.rows == [("3.00", "0.40", "7.50")]
-    assert (spread.columns, spread.rows) == (("a", "b"), [("7.00", "0.25")])
-    one_part = control.summarise(("all",), FACTORS.names, Control(*(m[:1] for m in matrices), np.array([7.0, 0.25])))
-    assert {subject for subject, *_ in control.facts(one_part)} == {"all>a", "all>b", "a", "b"}
+    assert ratio.rows == [("3.00", "0.40", "7.50", "7.50 to 7.50")]
+    assert spread.columns == ("factor", "spread", "pairs that moved it", "")
+    assert spread.rows == [("a", "7", "40 of 40", ""), ("b", "0.25", "40 of 40", "")]
+    one_part = control.summarise(("all",), FACTORS.names, of_pairs(*(m[:1] for m in matrices), [7.0, 0.25]))
+    assert {subject for subject, *_ in control.facts(one_part)} == {"all>a", "all>b", "a", "b", ""}
     assert len(control.tables({"results": [{"seed": 0, "epoch": 1, **one_part}]})) == 1
+
+
+def summary_of(moved: Sequence[int]) -> dict[str, Any]:
+    matrices = np.array([[1.0, 0.5], [0.25, 1.0]]), np.array([[1.0, 0.5], [0.5, 1.0]])
+    return control.summarise(FACTORS.names, FACTORS.names, of_pairs(*matrices, [7.0, 0.25], moved))
+
+
+@pytest.mark.parametrize(("moved", "ratio"), [((40, 40), 8 / 3), ((40, 4), 8 / 3), ((40, 3), 4.0), ((40, 0), 4.0)])
+def test_rare_factors_are_left_out(moved: tuple[int, int], ratio: float) -> None:
+    """A tenth of the pairs is enough; a factor that moved in fewer is named, and not in the means."""
+    summary = summary_of(moved)
+    assert summary["moved"] == {"a": 40, "b": moved[1]}
+    assert summary["ratio"] == pytest.approx(ratio, rel=1e-5)
+    assert summary["left_out"] == ([] if moved[1] >= 4 else ["b"])
+    assert (summary["matrix"][0][1] is None) == (moved[1] == 0)
+    facts = {(subject, metric): value for subject, _, metric, value in control.facts(summary)}
+    assert (facts["b", "moved"], facts["", "pairs"]) == (moved[1], 40)
+    assert ("a>b", "change") in facts or not moved[1]
+    remark = control.tables({"results": [{"seed": 0, "epoch": 1, **summary}]})[1].rows[1][-1]
+    assert remark == {40: "", 4: "", 3: "moved too rarely: left out", 0: "never moved: left out"}[moved[1]]
+
+
+def test_no_ratio_where_nothing_moved(tmp_path: Path) -> None:
+    summary = summary_of((3, 0))
+    assert summary["left_out"] == ["a", "b"]
+    assert not {"ratio", "ratio_interval", "diagonal"} & summary.keys()
+    assert len(control.tables({"results": [{"seed": 0, "epoch": 1, **summary}]})) == 1
+    control.draw(tmp_path / "control.png", TwoPoints().spec, summary, {})
+    matrix = np.ones((2, 2))
+    assert np.isnan(control.diagonal_ratio(matrix, np.eye(2, dtype=bool), np.zeros(2, bool)))
+
+
+def test_interval_of_the_ratio() -> None:
+    """It holds the ratio, narrows with more pairs, and covers the ratio of a thousand pairs in most repetitions."""
+
+    def drawn(seed: int, pairs: int) -> Control:
+        random, scale = np.random.default_rng(seed), np.array([[1.0, 0.4], [0.4, 1.0]])
+        changes, spreads = scale[:, None] * random.exponential(size=(2, pairs, 2)), random.exponential(size=(pairs, 2))
+        spread = spreads.mean(axis=0)
+        matrix = changes.mean(axis=1) / spread
+        return Control(*(jnp.asarray(x) for x in (matrix, matrix, spread, changes, spreads)))
+
+    own = np.eye(2, dtype=bool)
+    few = [control.ratio_interval(drawn(seed, 64), own) for seed in range(40)]
+    assert sum(low <= 2.5 <= high for low, high in few) >= 34
+    widths = [high - low for low, high in (control.ratio_interval(drawn(0, pairs), own) for pairs in (64, 1024))]
+    assert widths[1] < widths[0] / 2
+    assert control.ratio_interval(drawn(0, 64), own) == few[0]
+
+
+def test_results_of_earlier_versions_have_no_interval() -> None:
+    old = {key: x for key, x in summary_of((40, 40)).items() if key not in ("pairs", "moved", "left_out", "ratio_interval")}
+    ratio, spread = control.tables({"results": [{"seed": 0, "epoch": 1, **old}]})
+    assert ratio.rows[0][-1] == "-"
+    assert spread.rows[0] == ("a", "7", "-", "")
+    assert not {metric for _, _, metric, _ in control.facts(old)} & {"moved", "pairs", "ratio_low"}
 
 
 def test_own_dimensions_alone_count() -> None:

@@ -99,7 +99,7 @@ def test_options_are_checked(toy: str) -> None:
     assert found.check_options({"scale": 2}) == {"scale": 2, "power": 1}
     with pytest.raises(UserError, match="'toy' has no option 'size'; its options are scale, power"):
         found.check_options({"size": 1})
-    with pytest.raises(UserError, match=r"power of evaluation 'toy' is 1\.5; it must be of type int"):
+    with pytest.raises(UserError, match=r"power of evaluation 'toy' is 1\.5; it must be an integer"):
         found.check_options({"power": 1.5})
     with pytest.raises(UserError, match="--scale is -1"):
         found.check_options({"scale": -1})
@@ -151,7 +151,7 @@ def test_mistakes_come_before_any_work(
     assert "cannot read 'agent' of the goal" in refused(capsys, "evaluate", run, "zero-shot", "--goal", "agent")
     assert not (run / "evaluation").exists()
     other = tmp_path / "other"
-    shutil.copytree(run, other)
+    shutil.copytree(run, other, ignore=shutil.ignore_patterns("*.ckpt"))
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"env": "multi_particle"}))
     assert refused(capsys, "evaluate", other, toy) == "toy is undefined in multi_particle"

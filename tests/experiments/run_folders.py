@@ -29,7 +29,8 @@ def task_result(config: dict[str, Any] | None, seeds: list[int], **way: str) -> 
 
 def make_run(path: Path, **changes: Any) -> Path:
     """A run folder of two seeds with an evaluation and a task, as training and evaluating leave it."""
-    config = {"env": "gunner", "method": "susd", "preset": "quick", "seed": 0, "seeds": 2, "env_options": {}} | changes
+    config = {"env": "gunner", "method": "susd", "preset": "quick", "seed": 0, "seeds": 2, "epochs": 2, "env_options": {}}
+    config |= changes
     write(path / "config.json", config)
     write(path / "meta.json", META)
     rows = [

@@ -93,7 +93,8 @@ def test_record_is_traceable_and_repeatable(tmp_path: Path) -> None:
 
 
 def test_empty_run_is_refused(tmp_path: Path) -> None:
-    write(tmp_path / "config.json", {"env": "gunner", "method": "susd", "seed": 0, "seeds": 1})
+    config = {"env": "gunner", "method": "susd", "preset": "quick", "seed": 0, "seeds": 1, "epochs": 1, "env_options": {}}
+    write(tmp_path / "config.json", config)
     write(tmp_path / "meta.json", META)
     with pytest.raises(UserError, match="has nothing to record"):
         record([tmp_path], tmp_path / "out")

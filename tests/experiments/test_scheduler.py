@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Command
+from conftest import Command, refused
 from experiments.suites import SMALL_TASK, TINY, declare
 from susd.errors import UserError
 from susd.experiments import metrics_store, scheduler, suite
@@ -157,6 +157,81 @@ def test_killed_suite_resumes(susd: Command) -> None:
     assert "3 of 3 jobs are finished" in scheduler.format_status(status)
 
 
+# A job without training, which is killed at a moment of writing its results.
+DYING = """
+import io, os, signal, sys
+from susd.experiments import job, metrics_store
+moment = sys.argv.pop(1)
+meta = {"versions": {}, "commit": ""}
+job._train = lambda *_: ([("", step, "coverage_worst", step / 7) for step in range(100)], meta)
+job.is_trained, job.keep_figure = (lambda *_: True), (lambda *_: None)
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+class Dying(io.FileIO):
+    def write(self, content):
+        super().write(content[: len(content) // 2] if moment == "in a line" else content)
+        die()
+
+def replace(source, target, replace=os.replace):
+    if str(target).endswith("configs.json") and moment == "before the rename":
+        die()
+    replace(source, target)
+
+os.replace = replace
+if moment in ("in a line", "after a line"):
+    metrics_store.open = lambda path, mode: Dying(path, "a+") if mode == "a+b" else open(path, mode)
+job.main()
+"""
+
+
+class Dying(scheduler.Local):
+    """The first attempt at every job is killed while its results are written."""
+
+    moments = ("in a line", "before the rename", "after a line")
+
+    def start(self, job: Job) -> str:
+        log = scheduler._log(job.name, self._runs)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        moment = "never" if log.exists() else self.moments[job.seed]
+        command = [sys.executable, "-c", DYING, moment, str(self._results / "suite.toml"), job.name]
+        command += ["--runs", str(self._runs), "--results", str(self._results)]
+        with open(log, "wb") as file:
+            self._processes[job.name] = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=file)
+        return job.name
+
+
+@pytest.mark.slow
+def test_killed_while_facts_are_written(tmp_path: Path) -> None:
+    """Nothing is lost, nothing is there twice, and the results can be read at any time."""
+    loaded = suite.load(declare(tmp_path, TINY.replace("[0, 1]", "[0, 1, 2]")))
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    summary = scheduler.run(loaded, Dying(3, runs, results), runs, results, quiet=True)
+    assert (summary.done, summary.failed) == (3, [])
+    facts = [fact for fact in metrics_store.load(results / "facts.jsonl") if fact.metric != SECONDS]
+    assert sorted((fact.seed, fact.step, fact.value) for fact in facts) == sorted(
+        (seed, step, round(step / 7, 6)) for seed in range(3) for step in range(100)
+    )
+    lines = (results / "facts.jsonl").read_bytes().splitlines()
+    assert len(lines) == 4  # that of the first job was cut, and stays
+    assert {fact.config_hash for fact in facts} == set(json.loads((results / "configs.json").read_text()))
+    again = scheduler.run(loaded, Fake({}), runs, results, quiet=True)
+    assert (again.done, again.skipped) == (0, 3)
+
+
+@pytest.mark.parametrize("option", ["--runs", "--results"])
+def test_impossible_folders_leave_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = declare(tmp_path, TINY)
+    for target in ("/etc/passwd", "/etc/passwd/below"):
+        message = refused(capsys, "suite", "run", path, option, target)
+        assert message == f"cannot make folder {target}: /etc/passwd is not a folder"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["mine.toml"]
+
+
 def _values(results: Path) -> list[Fact]:
     """All facts but times; the source tree may be edited while a test runs."""
     everything = metrics_store.load(results / "facts.jsonl")
@@ -177,7 +252,7 @@ def test_interrupted_suite_stops_its_jobs(susd: Command) -> None:
             assert time.monotonic() < deadline
             assert child.poll() is None
             time.sleep(0.1)
-        os.kill(child.pid, signal.SIGINT)
+        os.kill(child.pid, signal.SIGTERM)
         _, errors = child.communicate(timeout=60)
     assert child.returncode == 130
     assert "susd: interrupted" in errors
@@ -187,8 +262,8 @@ def test_interrupted_suite_stops_its_jobs(susd: Command) -> None:
 
 
 def _all_end(folder: Path) -> bool:
-    """Whether no job of these results runs any more after a few seconds."""
-    deadline = time.monotonic() + 5
+    """Whether no job of these results runs any more after a minute."""
+    deadline = time.monotonic() + 60
     while _running(folder) and time.monotonic() < deadline:
         time.sleep(0.1)
     return not _running(folder)

@@ -37,6 +37,15 @@ def test_main_suite_is_complete() -> None:
             assert {job.phase for job in mine} >= ({"downstream"} if method == "flat" else {"train", "coverage", "control"})
 
 
+def test_seeds_and_layouts_are_a_latin_square() -> None:
+    """Nine scores per cell: every seed of skills and every high-level seed meets every layout once."""
+    jobs = [job for job in suite.load("use").jobs if job.config.get("task") == "gunner-lim" and job.method == "susd-paced"]
+    square = [(job.config["skill_seed"], job.seed - job.config["skill_seed"], job.config["layout"]) for job in jobs]
+    assert len(square) == 9
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert len({(entry[one], entry[other]) for entry in square}) == 9
+
+
 def test_zero_shot_jobs_where_defined() -> None:
     """In environments with goals, for methods whose embedding gives directions."""
     goals = [job for job in suite.load("paper").jobs if job.phase == "zero-shot"]
@@ -124,7 +133,7 @@ def test_jobs_of_a_file(tmp_path: Path) -> None:
         ),
         (
             "[environments.gunner]\ntasks = ['lim']\n[methods.diayn]\ninterface = 'goal'",
-            "methods.diayn: interface is 'goal', but diayn has no embedding",
+            "methods.diayn: interface is 'goal', but goals need an embedding",
         ),
         (
             "[environments.gunner]\ntasks = ['lim']\n[methods.metra]\npolicy = 'entity'",
@@ -144,7 +153,7 @@ def test_jobs_of_a_file(tmp_path: Path) -> None:
             "downstream has seeds = 0; it must be a number of high-level policies",
         ),
         ("[environments.gunner]\n[methods.flat]\nflat = true", "methods.flat: .*'flat'"),
-        ("[environments.gunner]\n[methods.'a/b']\nmethod = 'susd'", "a name has only letters, digits"),
+        ("[environments.gunner]\n[methods.'a/b']\nmethod = 'susd'", "a name has at most 64 letters, digits"),
         ("evaluations = {speed = {}}\n[environments.gunner]\n[methods.susd]", "unknown evaluation 'speed'"),
         (
             "evaluations = {control = {steps = 1}}\n[environments.gunner]\n[methods.susd]",
@@ -297,7 +306,7 @@ def test_tasks_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (tmp_path / "own.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     text = """
-    train = { env_options = { horizon = 20 } }
+    train = { horizon = 20 }
     [environments.slider]
     env = "own.py:Slider"
     tasks = ["own.py:Right", "reward"]
@@ -311,7 +320,7 @@ def test_tasks_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         *(f"slider/flat-s0/{what}" for what in ("Right@random", "reward@random")),
     }
     flat = jobs["slider/flat-s0/reward@random"]
-    assert (flat.config["env"], flat.config["env_options"]) == ("own.py:Slider", {"horizon": 20})
+    assert (flat.config["env"], flat.config["env_horizon"]) == ("own.py:Slider", 20)
     check_tasks(jobs.values())
     for name, message in (
         (("own.py:Right", "own.py:Wrong"), r"slider/susd-s0/Wrong@random: task 'Wrong': `reward` gives an array of shape"),

@@ -38,6 +38,8 @@ NAMES = [card.name for card in CARDS]
 every_card = pytest.mark.parametrize("card", CARDS, ids=NAMES)
 every_name = pytest.mark.parametrize("name", NAMES)
 
+TIMES = {"train_seconds": 1.0, "compile_seconds": 1.0}  # of the meta data of every checkpoint
+
 
 def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
@@ -447,8 +449,8 @@ def test_runs_repeat_and_resume(name: str, compiled: Compiled, tmp_path: Path) -
     folder = RunFolder.create(tmp_path / "run", config.to_json(), "a test")
     first, rows_first = run(trainer, trainer.start(), range(2))
     saved = {"config": learning_hash(config), "rows": {".replay.data": (1, 16)}}
-    checkpoint.save(folder.checkpoints, 2, first, {"epoch": 2}, **saved)
-    like = jax.eval_shape(trainer.start)
+    checkpoint.save(folder.checkpoints, 2, first, {"epoch": 2, **TIMES}, **saved)
+    like = trainer.shapes
     restored, _, _ = checkpoint.restore_latest(folder.checkpoints, like, learning_hash(Config.from_json(folder.config)))
     assert checkpoint.digest(restored) == checkpoint.digest(first) != checksum
     resumed, rows_second = run(trainer, restored, range(2, 4))
@@ -475,7 +477,7 @@ def test_agent_acts_and_encodes_single_states(compiled: Compiled, tmp_path: Path
     """The same as a batch of one."""
     trainer = compiled("gunner", "susd", 1)
     folder = RunFolder.create(tmp_path / "run", trainer.config.to_json(), "a test")
-    checkpoint.save(folder.checkpoints, 0, trainer.start(), {"epoch": 0}, config=learning_hash(trainer.config))
+    checkpoint.save(folder.checkpoints, 0, trainer.start(), {"epoch": 0, **TIMES}, config=learning_hash(trainer.config))
     agent = susd.load(folder.path)
     obs, skill = np.random.default_rng(0).uniform(size=(1, 18)), agent.sample_skill()
     for found, batch in (

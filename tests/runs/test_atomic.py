@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from susd.errors import UserError
-from susd.runs.atomic import replace_file, write_json, write_text
-from susd.runs.folder import read_json
+from susd.runs.atomic import new_folder, replace_file, write_json, write_text
+from susd.runs.untrusted import read_json
 
 
 def test_json_and_text_round_trip(tmp_path: Path) -> None:
@@ -53,3 +53,42 @@ def test_reason_is_in_the_error(tmp_path: Path) -> None:
     impossible = replace_file(tmp_path / "file" / "a.txt", lambda error: f"error number {error.errno}")
     with pytest.raises(UserError, match=r"cannot write .*file/a\.txt: error number \d+"), impossible:
         pass
+
+
+def test_new_folder_is_complete_or_absent(tmp_path: Path) -> None:
+    def fill(replace: bool, fail: bool = False) -> None:
+        with new_folder(tmp_path / "a", replace) as temporary:
+            (temporary / "x").write_text("new")
+            if fail:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fill(False, fail=True)
+    assert os.listdir(tmp_path) == []
+    fill(False)
+    (tmp_path / "a" / "old").touch()
+    with pytest.raises(UserError, match="already exists"):
+        fill(False)
+    with pytest.raises(KeyboardInterrupt):
+        fill(True, fail=True)
+    assert sorted(os.listdir(tmp_path / "a")) == ["old", "x"]
+    fill(True)
+    assert os.listdir(tmp_path / "a") == ["x"]
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_failed_replacement_keeps_the_old_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "old").touch()
+    real = os.replace
+
+    def replace(source: Path, target: Path) -> None:
+        if Path(source).suffix == ".tmp":
+            raise OSError(28, "No space left on device")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(UserError, match=r"cannot write .*: No space left"), new_folder(tmp_path / "a", True):
+        pass
+    assert os.listdir(tmp_path / "a") == ["old"]
+    assert os.listdir(tmp_path) == ["a"]

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from susd.errors import UserError
-from susd.runs import checkpoint
+from susd.runs import checkpoint, header
 from susd.runs.checkpoint import CheckpointError, DamagedCheckpointError
 
 DTYPES = ["bfloat16", "float16", "float32", "bool", "int8", "uint8", "int16", "int32", "uint32", "float8_e4m3fn"]
@@ -235,6 +235,18 @@ def test_subset_reads_and_verifies_only_its_leaves(tmp_path: Path) -> None:
         checkpoint.restore(path, like | {"replay": jnp.ones(9)}, "abc", only=("['learner']['actor']",))
 
 
+def test_file_may_hold_some_leaves_only(tmp_path: Path) -> None:
+    actor, critic = jnp.arange(3.0), jnp.ones(2)
+    path = checkpoint.save(tmp_path, 0, {"actor": actor, "critic": None}, {"weights_only": True})
+    restored, _ = checkpoint.restore(path, {"actor": actor, "critic": critic}, only=("['actor']",))
+    assert_same(restored["actor"], actor)
+    for only in (("",), ("['critic']",)):
+        with pytest.raises(CheckpointError, match=r"it lacks leaf \['critic'\]"):
+            checkpoint.restore(path, {"actor": actor, "critic": critic}, only=only)
+    assert header.weights_only(path)
+    assert not header.weights_only(checkpoint.save(tmp_path, 1, {"actor": actor}, {}))
+
+
 @settings(max_examples=60, deadline=None)
 @given(position=st.integers(0, 10**6), bit=st.integers(0, 7))
 def test_flipped_bit_in_subset_is_detected(tmp_path_factory: pytest.TempPathFactory, position: int, bit: int) -> None:
@@ -371,7 +383,7 @@ def test_interrupted_save_keeps_older_ones(
 
         monkeypatch.setattr(checkpoint, step, some)
     else:
-        monkeypatch.setattr(checkpoint.os, step, raising(error))
+        monkeypatch.setattr(os, step, raising(error))
     kind = CheckpointError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(kind):
         checkpoint.save(tmp_path, 2, state_of(2), {}, keep=1)
@@ -390,7 +402,7 @@ def test_leftovers_of_a_crash_are_removed(tmp_path: Path) -> None:
 
 def test_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint.save(tmp_path, 1, state_of(), {})
-    monkeypatch.setattr(checkpoint.os, "fsync", raising(OSError(errno.ENOSPC, "No space left on device")))
+    monkeypatch.setattr(os, "fsync", raising(OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(UserError, match=r"00000002.*the disk is full \(.* MB needed, .* MB free\)"):
         checkpoint.save(tmp_path, 2, state_of(), {})
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000001.ckpt"]

@@ -16,9 +16,13 @@ from hypothesis import strategies as st
 
 from susd.errors import UserError
 from susd.runs import folder as folder_module
+from susd.runs import untrusted
 from susd.runs.folder import RunFolder
 
-CONFIG = {"method": "susd", "seed": 0, "sac": {"lr": 1e-4, "layers": [256, 256]}}
+CONFIG = {
+    **{"env": "gunner", "env_options": {}, "method": "susd", "preset": "quick", "seed": 0, "seeds": 1, "epochs": 5},
+    "sac": {"lr": 1e-4, "layers": [256, 256]},
+}
 
 
 @pytest.fixture
@@ -36,16 +40,17 @@ def test_import_is_light() -> None:
 
 def test_unreadable_json_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no file .*b\.json"):
-        folder_module.read_json(tmp_path / "b.json")
+        untrusted.read_json(tmp_path / "b.json")
     (tmp_path / "c.json").write_text('{"a": 1,')
     with pytest.raises(UserError, match=r"c\.json is not valid JSON: .*line 1"):
-        folder_module.read_json(tmp_path / "c.json")
+        untrusted.read_json(tmp_path / "c.json")
     with pytest.raises(UserError, match="cannot read"):
-        folder_module.read_json(tmp_path)
+        untrusted.read_json(tmp_path)
 
 
 def test_config_hash_is_stable() -> None:
-    assert folder_module.config_hash(CONFIG) == "d1fea158d9866f32"  # checkpoints of earlier versions carry it
+    old = {"method": "susd", "seed": 0, "sac": {"lr": 1e-4, "layers": [256, 256]}}
+    assert folder_module.config_hash(old) == "d1fea158d9866f32"  # checkpoints of earlier versions carry it
     assert folder_module.config_hash(dict(reversed(CONFIG.items()))) == folder_module.config_hash(CONFIG)
     assert folder_module.config_hash(json.loads(json.dumps(CONFIG, indent=3))) == folder_module.config_hash(CONFIG)
     assert folder_module.config_hash(CONFIG | {"seed": 1}) != folder_module.config_hash(CONFIG)

@@ -6,11 +6,13 @@ import pty
 import re
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
-from susd.runs.progress import Progress, short
+from susd.errors import UserError
+from susd.runs.progress import Progress, Waiting, duration, optional, short
 
 
 def test_log_file_has_a_line_every_ten_seconds(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,3 +86,64 @@ def test_terminal_has_one_line_of_80_columns() -> None:
 )
 def test_short_numbers(value: float, text: str) -> None:
     assert short(value) == text
+
+
+def test_waiting_says_for_how_long(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a log file, ever more rarely."""
+    monkeypatch.setattr(Waiting, "_FIRST", 0.05)
+    monkeypatch.setattr(Waiting, "_RAREST", 0.2)
+    with Waiting("compiling the epoch"):
+        time.sleep(1.0)
+    lines = capsys.readouterr().err.splitlines()
+    assert 2 <= len(lines) <= 7
+    assert all(re.fullmatch(r"compiling the epoch: \d+ s so far", line) for line in lines)
+    with Waiting("compiling the epoch", quiet=True):
+        time.sleep(0.2)
+    assert capsys.readouterr().err == ""
+
+
+def test_waiting_ends_with_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), Waiting("compiling"):
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err == ""
+    assert not [thread for thread in threading.enumerate() if thread.name.endswith("(_report)")]
+
+
+def test_waiting_in_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with Waiting("compiling"):
+        time.sleep(1.5)
+    assert re.fullmatch(r"(\rcompiling: \d s so far\x1b\[K)+\r\x1b\[K", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0:00:00"),
+        (3661, "1:01:01"),
+        (2 * 86_400 - 1, "47:59:59"),
+        (2 * 86_400, "2 days"),
+        (40 * 86_400, "40 days"),
+        (35_425 * 3600 + 20 * 60 + 35, "4.0 years"),
+        (1e12, "31,688.1 years"),
+        (math.inf, "inf years"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (UserError("nothing to draw\nat all"), "no figure: nothing to draw"),
+        (ZeroDivisionError("by zero"), "no figure: ZeroDivisionError: by zero"),
+        (UserError(""), "no figure: no reason given"),
+    ],
+)
+def test_optional_work_never_fails(error: Exception, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with optional("figure"):
+        raise error
+    assert capsys.readouterr().err.startswith(line)
+    with pytest.raises(KeyboardInterrupt), optional("figure"):
+        raise KeyboardInterrupt

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from reference import fast
-from susd.downstream.controller import returns
+from susd.downstream.returns import returns
 from susd.downstream.vector import first_state
 from susd.envs.base import HostStep
 from susd.envs.multi_particle import fixed_layout

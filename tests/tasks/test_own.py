@@ -14,8 +14,9 @@ import pytest
 import susd
 from conftest import TINY, call, refused
 from susd.downstream.config import configure_downstream, folder_of
-from susd.downstream.controller import Controller, returns
+from susd.downstream.controller import Controller
 from susd.downstream.interface import FlatActions
+from susd.downstream.returns import returns
 from susd.downstream.vector import run_script, vectorize_task
 from susd.envs import make
 from susd.envs.base import EnvSpec, HostStep
@@ -174,7 +175,7 @@ def test_only_the_first_episode_counts(folder: Path) -> None:
     controller = Controller(task, FlatActions(2), sac, 1, 8, capacity=4, warmup=4, num_envs=2)
     vector, keys = vectorize_task(task, 2), jax.random.split(jax.random.key(0), 3)
     state = controller.init(jnp.int32(0))
-    rewards = controller.evaluate(vector, state.sac.actor, None, keys)
+    rewards = controller.evaluate(vector, state.policy, None, keys)
     np.testing.assert_array_equal(rewards, np.tile([*range(1, 8), *[0] * 13], (3, 1)))
     assert returns(rewards)["undiscounted"].tolist() == pytest.approx([28 / 5] * 3)
     idle = run_script(vector, lambda: np.zeros((2, 2), np.float32), keys)
@@ -217,7 +218,7 @@ def test_class_and_factory_of_a_file(folder: Path) -> None:
 
 def test_environment_of_the_run(folder: Path) -> None:
     """A class has none of its own: that of the run is used, with skills and without."""
-    config = susd.config("gunner").to_json() | {"env": "mine.py:Corridor", "env_options": {"horizon": 20}}
+    config = susd.config("gunner").to_json() | {"env": "mine.py:Corridor", "horizon": 20}
     (folder / "run").mkdir()
     (folder / "run" / "config.json").write_text(json.dumps(config))
     (folder / "run" / "meta.json").write_text("{}")

@@ -1,17 +1,29 @@
 """`susd check` reports what is wrong with an environment: each of these has one fault."""
 
 import json
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from conftest import refused
-from susd.cli.main import main
+from conftest import Command, call, refused
 from susd.config import configure
+from susd.envs.base import EnvSpec
+from susd.factors import Factorization
 from susd.tools.check import check, format_check
+from susd.tools.diagnostics import RandomSteps, find_problems
+
+MIXED = Factorization.from_mapping({"a": [0], "b": [1, 2]}, 3)
+APART = Factorization.from_mapping({"a": [0, 1], "b": [2]}, 3)
 
 FILE = '''
+import os
+import time
+
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -50,9 +62,14 @@ class Room(gymnasium.Env):
             heat[1] *= 1e-4
         if self.fault == "far":
             heat[0] *= 10
-        if self.fault == "talks":
+        if "talks" in self.fault:
             print("brr")
-        if self.fault == "nan" and abs(lamps[0]) > 1.5:
+        if self.fault == "exits":
+            os._exit(7)
+        if self.fault == "hangs":
+            print("hanging", flush=True)
+            time.sleep(1000)
+        if "nan" in self.fault and abs(lamps[0]) > 1.5:
             heat[0] = np.nan
         if self.fault == "random":
             self.count += 1
@@ -190,7 +207,10 @@ def test_contract_violations(name: str, options: dict[str, Any], failed: str, se
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"fault": "constant"}, "Factor 'heat': 1 of 2 dimensions are constant (index 3); remove them."),
+        (
+            {"fault": "constant"},
+            "Factor 'heat', 1 of its 2 dimensions (index 3): not reached by random actions",
+        ),
         (
             {"fault": "redundant"},
             "1 pair of observations is redundant (correlation of indices 0 and 3 (1.00000)); keep one of",
@@ -209,7 +229,7 @@ def test_warnings(options: dict[str, Any], sentence: str, file: Path) -> None:
 
 def test_own_time_limit(file: Path) -> None:
     warnings = checked(file, "limited", steps=800)["warnings"]
-    sentence = "A time limit of the environment truncated 24 episodes after 30.0 steps on average, of 200; set horizon"
+    sentence = "A time limit of the environment truncated 24 episodes after 30.0 steps on average, of 200; set --horizon"
     assert any(text.startswith(sentence) for text in warnings), warnings
 
 
@@ -217,25 +237,46 @@ def test_factor_that_changes_only_at_resets() -> None:
     result = check(configure("gymnasium:Reacher-v5", episodes=2, factors="arm=0:4+6:10,target=4:6"), 200)
     assert result["ok"]
     assert [factor["changing"] for factor in result["factors"]] == [1, 0]
-    assert any(text.startswith("Factor 'target' changes only at resets") for text in result["warnings"])
+    assert any(text.startswith("Factor 'target': not reached by random actions") for text in result["warnings"])
 
 
-def test_command(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for fault, code in (("", 0), ("type", 1)):
-        with pytest.raises(SystemExit) as exited:
-            main(["check", f"{file}:Batch", "--env-option", f"fault={fault}", "--steps", "50", "--json"])
-        assert exited.value.code == code
-        result = json.loads(capsys.readouterr().out)
-        assert result["ok"] == (code == 0)
-        assert result["num_envs"] == 8
-    with pytest.raises(SystemExit):
-        main(["check", f"{file}:Room", "--env-option", "fault=talks", "--json"])
-    printed = capsys.readouterr()
-    assert json.loads(printed.out)["ok"]
+def test_command(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    call("check", f"{file}:Room", "--env-option", "fault=talks,nan", "--env-option", "parallel=none", "--json", code=1)
+    printed = capfd.readouterr()
+    result = json.loads(printed.out)
+    assert (result["ok"], result["num_envs"]) == (False, 8)
     assert printed.err.startswith("brr\n")
-    assert "--steps is 3" in refused(capsys, "check", f"{file}:Batch", "--steps", 3)
-    assert "option 'factors' is 'a=0:3'" in refused(capsys, "check", f"{file}:Batch", "--factors", "a=0:3")
-    assert "index 3 belongs to no factor" in refused(capsys, "check", f"{file}:Room", "--factors", "a=0:3")
+    assert "--steps is 3" in refused(capfd, "check", f"{file}:Batch", "--steps", 3)
+    assert "index 3 belongs to no factor" in refused(capfd, "check", f"{file}:Room", "--factors", "a=0:3")
+
+
+def test_environment_that_ends_its_process(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    message = refused(capfd, "check", f"{file}:Room", "--env-option", "fault=exits")
+    assert message == f"{file}:Room ended its process with exit code 7 during the check; it must never do that"
+
+
+@pytest.mark.slow
+def test_sigterm(file: Path, susd: Command) -> None:
+    """The command ends as documented, and the process of the environment with it."""
+    options = ("--env-option", "fault=hangs", "--env-option", "parallel=none")  # so that one environment hangs, not several
+    with susd.start("check", f"{file}:Room", *options, start_new_session=True) as child:
+        assert child.stderr is not None
+        assert child.stderr.readline() == "hanging\n"
+        child.send_signal(signal.SIGTERM)
+        output, errors = child.communicate(timeout=60)
+    assert (child.returncode, output, errors) == (130, "", "susd: interrupted\n")
+    deadline = time.monotonic() + 60
+    while _alive(child.pid):  # the tracker of multiprocessing takes a moment
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_training_checks_before_compiling(
@@ -252,3 +293,33 @@ def test_training_checks_before_compiling(
         message = refused(capsys, "train", env, "--env-option", "num_envs=3")
         assert message == "the option 'num_envs' of a run is --episodes; it cannot be 3"
     assert not list(tmp_path.iterdir())
+
+
+def steps_of(obs: np.ndarray, starts: np.ndarray) -> Any:
+    """Steps of one environment through observations [T + 1, S]."""
+    never = np.zeros((len(obs) - 1, 1), bool)
+    return RandomSteps(starts, obs[:-1, None], obs[1:, None], never, never, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("resets_change", "bounds", "part"),
+    [
+        (False, None, "Factor 'b': all 1 dimensions are constant (index 2)"),
+        (False, (0.0, 0.0), "Factor 'b': all 1 dimensions are constant (index 2)"),
+        (False, (-np.inf, np.inf), "Factor 'b': all 1 dimensions are constant (index 2)"),
+        (False, (0.0, 1.0), "Factor 'b': not reached by random actions in 30 steps. Skills may reach it"),
+        (True, None, "Factor 'b': not reached by random actions in 30 steps. Skills may reach it"),
+    ],
+)
+def test_what_random_actions_do_not_reach(resets_change: bool, bounds: Any, part: str) -> None:
+    """Constant is only what neither resets nor bounds suggest to change; nothing else is to be removed."""
+    random = np.random.default_rng(0)
+    obs, starts = random.normal(size=(31, 3)), random.normal(size=(4, 3))
+    obs[:, 2], starts[:, 2] = 0.0, np.arange(4) * resets_change
+    declared = None if bounds is None else tuple(np.array([-np.inf, -np.inf, end]) for end in bounds)
+    found = find_problems(EnvSpec("mine", 3, 1, 30, APART, (), {}), steps_of(obs, starts), declared)
+    about = [text for text in found if text.startswith("Factor 'b'")]
+    assert about[0].startswith(part)
+    assert ("remove" in about[0]) == ("constant" in part)
+    partly = find_problems(EnvSpec("mine", 3, 1, 30, MIXED, (), {}), steps_of(obs, starts), declared)
+    assert any("1 of 2 dimensions are constant" in x or "1 of its 2 dimensions (index 2): not reached" in x for x in partly)

@@ -1,6 +1,7 @@
 """A trained agent in Python: five lines from training to acting."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 
 import susd as package
-from conftest import Command, call_train, checksum
+from conftest import Command, call_train, checksum, refused
 from susd.runs import checkpoint
+from susd.runs.status import status
 from susd.training.agent import Agent, load_all
 
 Trained = Callable[..., Path]
@@ -161,12 +163,22 @@ def test_replay_buffer_is_not_read(trained: Trained, tmp_path: Path) -> None:
         package.load(run)
 
 
-def test_other_config_is_refused(trained: Trained, tmp_path: Path) -> None:
+def test_other_config_is_refused(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Path(shutil.copytree(trained("gunner", "--epochs", 3), tmp_path / "run"))
+    before = {path.name for path in run.iterdir()}
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps(config | {"discount": 0.123}))
-    with pytest.raises(package.UserError, match="was made by another config"):
-        package.load(run)
+    message = r"config\.json is not the config that step-00000003\.ckpt was saved with: discount is 0\.123, but was 0\.5;"
+    for read in (package.load, status, lambda path: package.report(path)):
+        with pytest.raises(package.UserError, match=message):
+            read(run)
+    for command in (
+        ("evaluate", run, "control"),
+        ("downstream", run, "--task", "lim"),
+        ("train", "--run", run, "--resume"),
+    ):
+        assert re.search(message, refused(capsys, *command))
+    assert {path.name for path in run.iterdir()} == before
 
 
 @pytest.mark.slow

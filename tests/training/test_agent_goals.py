@@ -132,7 +132,7 @@ def test_one_part_for_all_factors() -> None:
 
 def test_refused() -> None:
     obs = np.zeros(5)
-    with pytest.raises(UserError, match=r"zero-shot goals need an embedding .* unlike that of dusdi"):
+    with pytest.raises(UserError, match=r"goals need an embedding .* unlike that of dusdi"):
         points(method="dusdi").act_towards(obs, {"b": [0, 0]})
     with pytest.raises(UserError, match="the goal names 'c'"):
         points().act_towards(obs, {"c": 1})

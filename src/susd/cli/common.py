@@ -7,13 +7,18 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from susd.config import Config
-from susd.errors import UserError
+from susd.errors import UserError, shown
+from susd.paths import user_path
 
 USER_ERROR, NON_FINITE, INTERRUPTED = 2, 3, 130  # exit codes
+MOST_MESSAGE = 400  # characters of what a parser says, which repeats what was typed
 SPECIAL = {"env": "ENV", "env_options": "--env-option"}  # options of a Config that have another form on the command line
+
+RUN_HELP = "a run folder, or a name of `susd skills`"
 
 Commands = Any  # the type of argparse's subparsers is private
 
@@ -23,6 +28,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the mistake and how to get help, and exit."""
+        message = " ".join(message.split())
+        message = message if len(message) <= MOST_MESSAGE else f"{message[:MOST_MESSAGE]} .."
         self.exit(USER_ERROR, f"susd: error: {message}; see {self.prog} --help\n")
 
 
@@ -31,7 +38,7 @@ def integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not an integer, or has too many digits") from None
 
 
 def number(text: str) -> float:
@@ -41,8 +48,16 @@ def number(text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a finite number")
     return value
+
+
+def path(text: str) -> Path:
+    """The type of options that are folders or files."""
+    try:
+        return user_path("the path", text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 _TYPES: dict[type, tuple[Callable[[str], Any], str]] = {int: (integer, "N"), float: (number, "X"), str: (str, "NAME")}
@@ -63,6 +78,13 @@ def add_options(
         )
 
 
+def add_trust(command: argparse.ArgumentParser) -> None:
+    """The flag `--trust`."""
+    command.add_argument(
+        "--trust", action="store_true", help="allow to run the code that the run names (FILE.py:NAME, gymnasium:MODULE:ID)"
+    )
+
+
 def add_env_option(group: argparse._ActionsContainer) -> None:
     """The flag `--env-option NAME=VALUE`."""
     group.add_argument(
@@ -70,8 +92,8 @@ def add_env_option(group: argparse._ActionsContainer) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="option of the environment, e.g. layout=random or start=0; of your own environment: its keyword arguments, "
-        "horizon=N and parallel=threads|processes|none; may be repeated",
+        help="option of the environment, e.g. layout=random or start=0; of your own environment: its keyword arguments and "
+        "parallel=threads|processes|none; may be repeated",
     )
 
 
@@ -90,7 +112,7 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
     for text in options.env_option:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise UserError(f"--env-option {text!r} is not of the form NAME=VALUE")
+            raise UserError(f"--env-option {shown(text)} is not of the form NAME=VALUE")
         env_options[name] = _scalar(value)
     return {**changes, **({"env_options": env_options} if env_options else {})}
 
@@ -115,6 +137,6 @@ def _scalar(text: str) -> Any:
     """The number or boolean that the text stands for, otherwise the text itself."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return value if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)) else text

@@ -6,9 +6,8 @@ import argparse
 import dataclasses
 import json
 import sys
-from pathlib import Path
 
-from susd.cli.common import NON_FINITE, Commands, add_options
+from susd.cli.common import NON_FINITE, RUN_HELP, Commands, add_options, add_trust, path
 from susd.downstream.config import FROM_RUN, DownstreamConfig
 
 
@@ -20,14 +19,15 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "run",
         nargs="?",
-        type=Path,
+        type=path,
         metavar="RUN",
-        help="a trained run; with --interface flat only needed if the task names no environment",
+        help=f"{RUN_HELP}; with --interface flat only needed if the task names no environment",
     )
-    command.add_argument("--out", type=Path, metavar="DIR", help="folder of the result; default: one below RUN/downstream")
+    command.add_argument("--out", type=path, metavar="DIR", help="folder of the result; default: one below RUN/downstream")
     command.add_argument("--force", action="store_true", help="replace a finished result")
     command.add_argument("--quiet", action="store_true", help="no progress bar and no table")
     command.add_argument("--json", action="store_true", help="print the result as JSON instead of a table")
+    add_trust(command)
     add_options(command, (f for f in dataclasses.fields(DownstreamConfig) if f.name not in FROM_RUN), required=("task",))
     command.set_defaults(command=run)
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from susd.training.session import NonFiniteError
 
     try:
-        result = run_downstream(config, folder, options.force, options.quiet)
+        result = run_downstream(config, folder, options.force, options.quiet, trust=options.trust)
     except NonFiniteError as error:
         print(f"susd: {error}", file=sys.stderr)
         return NON_FINITE

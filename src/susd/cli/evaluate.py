@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from susd.cli.common import Commands, Parser, integer, number
+from susd.cli.common import RUN_HELP, Commands, Parser, add_trust, integer, number, path
 from susd.evaluation.registry import evaluation, names
 
 if TYPE_CHECKING:
@@ -30,14 +29,15 @@ def add(commands: Commands) -> None:
     command = commands.add_parser(
         "evaluate",
         help="evaluate a trained run",
-        usage="susd evaluate RUN NAME [--seed N] [--json] [options of the evaluation]",
+        usage="susd evaluate RUN NAME [--seed N] [--json] [--trust] [options of the evaluation]",
         epilog="`susd evaluate RUN NAME --help` shows the options of an evaluation.",
         add_help=False,
     )
-    command.add_argument("run", type=Path, metavar="RUN")
+    command.add_argument("run", type=path, metavar="RUN", help=RUN_HELP)
     command.add_argument("name", metavar="NAME", help=f"one of {', '.join(names())}, or FILE.py:NAME")
     command.add_argument("--seed", type=integer, default=0, metavar="N", help="random seed of the evaluation")
     command.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    add_trust(command)
     command.add_argument("-h", "--help", action=_Help, nargs=0, help="show this help, or that of the evaluation, and exit")
     command.set_defaults(command=run, rest=[])
 
@@ -48,12 +48,13 @@ def run(options: argparse.Namespace) -> int:
 
     from susd.cli.tables import print_evaluation
     from susd.evaluation.evaluate import evaluate
+    from susd.runs.find import results_path
 
-    report = evaluate(options.run, options.name, options.seed, **given)
+    report = evaluate(options.run, options.name, options.seed, trust=options.trust, **given)
     if options.json:
         print(json.dumps(report))
     else:
-        print_evaluation(options.run, report)
+        print_evaluation(results_path(options.run), report)
     return 0
 
 
@@ -61,7 +62,7 @@ def _parser(found: Evaluation) -> argparse.ArgumentParser:
     """The second step: the options of one evaluation."""
     parser = Parser(
         prog=f"susd evaluate RUN {found.name}",
-        usage=f"susd evaluate RUN {found.name} [--seed N] [--json] [options]",
+        usage=f"susd evaluate RUN {found.name} [--seed N] [--json] [--trust] [options]",
         description=f"{found.title}: {found.summary}. Takes about {found.seconds:.0f} s on one core.",
         add_help=False,
     )

@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from susd.cli import bench, check, config, doctor, downstream, evaluate, methods, report, show, suite, train, verify
+from susd.cli import (
+    atlas,
+    bench,
+    check,
+    config,
+    doctor,
+    downstream,
+    evaluate,
+    explore,
+    export,
+    methods,
+    pull,
+    push,
+    record,
+    report,
+    show,
+    skills,
+    suite,
+    train,
+    verify,
+)
 from susd.cli.common import INTERRUPTED, USER_ERROR, Parser
 from susd.errors import UserError
 
-COMMANDS = (train, config, check, methods, evaluate, downstream, suite, report, show, verify, bench, doctor)
+RUNS = (train, explore, atlas, config, check, methods, skills, evaluate, downstream, suite, report, show)
+COMMANDS = (*RUNS, push, pull, export, record, verify, bench, doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -21,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         top.error(f"unrecognized arguments: {' '.join(rest)}")
     options.rest = rest
     try:
-        sys.exit(options.command(options))
+        with _sigterm_interrupts():
+            sys.exit(options.command(options))
     except UserError as error:
         print(f"susd: error: {error}", file=sys.stderr)
         sys.exit(USER_ERROR)
@@ -31,6 +56,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # the reader, `head` for instance, has closed the pipe
         sys.stderr.close()
         sys.exit(1)
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does: what it has started is stopped, and the exit code is the same."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can handle signals
+        yield
+        return
+    old = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, old)
 
 
 def parser() -> argparse.ArgumentParser:

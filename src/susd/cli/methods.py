@@ -11,7 +11,7 @@ from typing import Any
 from susd.cli.common import Commands, flag_of, format_value
 from susd.config import PRESETS, Config, configure
 from susd.envs import check_name
-from susd.errors import UserError
+from susd.errors import UserError, shown
 from susd.methods.registry import method, methods
 
 TEXTS = ("objective", "constraint", "weight", "reward", "prior")
@@ -34,12 +34,12 @@ def run(options: argparse.Namespace) -> int:
     if not options.diff:
         if options.env:
             raise UserError(
-                f"--env is {options.env!r}, but the list is the same in every environment; use it with `diff A B`"
+                f"--env is {shown(options.env)}, but the list is the same in every environment; use it with `diff A B`"
             )
         print(json.dumps(list_methods()) if options.json else format_methods())
         return 0
     if options.diff[0] != "diff" or len(options.diff) != 3:
-        raise UserError(f"susd methods takes nothing or `diff A B`, not {' '.join(options.diff)!r}")
+        raise UserError(f"susd methods takes nothing or `diff A B`, not {shown(' '.join(options.diff))}")
     env = options.env or "gunner"
     check_name(env)
     result = compare(options.diff[1], options.diff[2], env)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from susd.cli.common import Commands
+from susd.cli.common import Commands, add_trust, path
 from susd.errors import UserError
 
 RESULTS = Path("results")
@@ -17,16 +17,17 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "paths",
         nargs="*",
-        type=Path,
+        type=path,
         metavar="PATH",
-        help="run folders, folders of results, or folders that contain them; default: all results in results/",
+        help="runs, folders of results, or folders that contain them; default: all results in results/",
     )
     command.add_argument(
         "--out",
-        type=Path,
+        type=path,
         metavar="DIR",
         help="default: the first folder of results; RUN/report for one run; results/RUN+RUN for several",
     )
+    add_trust(command)
     command.set_defaults(command=run)
 
 
@@ -39,5 +40,5 @@ def run(options: argparse.Namespace) -> int:
         paths, out = sorted(path.parent for path in RESULTS.glob("*/facts.jsonl")), out or RESULTS
     if not paths:
         raise UserError("there are no results in results/; name a run folder, or make results with `susd suite run NAME`")
-    print(report(paths, out))
+    print(report(paths, out, options.trust))
     return 0

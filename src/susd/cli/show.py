@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
-from susd.cli.common import Commands
+from susd.cli.common import RUN_HELP, Commands, path
 
 
 def add(commands: Commands) -> None:
     """The command and its options."""
     command = commands.add_parser("show", help="the state of a run")
-    command.add_argument("run", type=Path, metavar="RUN")
+    command.add_argument("run", type=path, metavar="RUN", help=RUN_HELP)
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(command=run)
 

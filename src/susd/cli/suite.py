@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
-from susd.cli.common import Commands, integer
+from susd.cli.common import Commands, integer, path
 from susd.errors import UserError
 
 
@@ -23,8 +22,8 @@ def add(commands: Commands) -> None:
     ):
         verb = verbs.add_parser(name, help=text)
         verb.add_argument("suite", metavar="NAME", help="a suite of the package, or the path of your own .toml file")
-        verb.add_argument("--runs", type=Path, metavar="DIR", help="folder of the runs; default: runs/NAME")
-        verb.add_argument("--results", type=Path, metavar="DIR", help="folder of the results; default: results/NAME")
+        verb.add_argument("--runs", type=path, metavar="DIR", help="folder of the runs; default: runs/NAME")
+        verb.add_argument("--results", type=path, metavar="DIR", help="folder of the results; default: results/NAME")
         verb.add_argument("--workers", type=integer, metavar="N", help="jobs in parallel; default: one per core")
         verb.add_argument(
             "--only",

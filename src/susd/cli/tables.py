@@ -31,9 +31,9 @@ def print_status(status: dict[str, Any]) -> None:
         rows += [(name, status[name]) for name in ("checksum", "checkpoint")]
     rows += [("skipped", text) for text in status["skipped"]]
     if metrics := status["metrics"]:
-        rows.append(("metrics", f"of epoch {metrics['epoch']}, seed {metrics['seed']}"))
+        rows.append(("metrics", f"of epoch {metrics['epoch']}, seed {metrics.get('seed', 0)}"))
         shown = {name: value for name, value in metrics.items() if "/" not in name and name not in ("epoch", "seed")}
-        rows += [(f"  {name}", f"{value:.6g}") for name, value in shown.items()]
+        rows += [(f"  {name}", f"{value:.6g}") for name, value in shown.items() if isinstance(value, int | float)]
     print(status["run"])
     width = max(len(name) for name, _ in rows)
     for name, value in rows:

@@ -6,17 +6,19 @@ import argparse
 import sys
 from pathlib import Path
 
-from susd.cli.common import INTERRUPTED, NON_FINITE, Commands, add_config_options, given
+from susd.cli.common import INTERRUPTED, NON_FINITE, Commands, add_config_options, add_trust, given, path
 from susd.envs import check_name, choices
 from susd.errors import UserError
+from susd.runs.progress import optional
 
 
 def add(commands: Commands) -> None:
     """The command and its options."""
     command = commands.add_parser("train", help="discover skills in an environment", usage="susd train ENV [options]")
     command.add_argument("env", nargs="?", metavar="ENV", help=f"one of {choices()}")
-    command.add_argument("--run", type=Path, help="run folder; default: a new one below runs/")
+    command.add_argument("--run", type=path, help="run folder; default: a new one below runs/")
     command.add_argument("--resume", action="store_true", help="resume the run in --run from its last good checkpoint")
+    add_trust(command)
     command.add_argument("--quiet", action="store_true", help="no progress bar and no table")
     command.add_argument("--no-eval", action="store_true", help="no evaluation, figures and video at the end")
     command.add_argument("--tensorboard", action="store_true", help="also log for TensorBoard")
@@ -41,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
             quiet=options.quiet,
             tensorboard=options.tensorboard,
             wandb=options.wandb,
+            trust=options.trust,
             **given(options),
         )
     except NonFiniteError as error:
@@ -50,9 +53,9 @@ def run(options: argparse.Namespace) -> int:
         print(f"susd: {error}", file=sys.stderr)
         return INTERRUPTED
     if not options.no_eval:
-        _evaluate(folder, options.quiet)
-    if options.no_eval or options.quiet:
-        print(folder)
+        with optional("evaluation"):
+            _evaluate(folder, options.quiet)
+    print(folder)
     return 0
 
 
@@ -63,13 +66,14 @@ def _evaluate(folder: Path, quiet: bool) -> None:
 
     if not quiet:
         print("evaluating and drawing ..", file=sys.stderr, flush=True)
-    with loaded(folder) as agents:
-        reports = evaluate_default(folder, agents)
-        paths = draw_figures(folder, agents=agents)
+    with loaded(folder, trust=True) as agents:  # the code was trusted, and has run, in this command
+        reports = evaluate_default(folder, agents, quiet)
+        paths = draw_figures(folder, agents=agents, quiet=quiet)
     if quiet:
         return
     for report in reports:
         print_evaluation(folder, report)
         print()
     evaluated = [folder / "figures" / f"{report['evaluation']}.png" for report in reports]
-    print("\n".join(f"  {path}" for path in [*evaluated, *paths]))
+    for drawn in [*evaluated, *paths]:
+        print(f"  {drawn}")

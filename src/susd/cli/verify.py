@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
-from susd.cli.common import Commands
+from susd.cli.common import Commands, path
 
 
 def add(commands: Commands) -> None:
     """The command and its options."""
     command = commands.add_parser("verify", help="replay a recording of the original environments and compare")
-    command.add_argument("file", type=Path, metavar="FILE.npz")
+    command.add_argument("file", type=path, metavar="FILE.npz")
     command.add_argument("--as", dest="as_name", metavar="NAME", help="environment or task; default: from the file's name")
     command.set_defaults(command=run)
 

@@ -11,15 +11,18 @@ from typing import Any
 
 from susd import plugins
 from susd.config import MAX_SEED, check_option, option, sac_option
-from susd.errors import UserError
+from susd.errors import UserError, shown
+from susd.paths import short_name, user_path
+from susd.runs.find import results_path
 from susd.runs.folder import RunFolder
 from susd.tasks.registry import BUILT_IN, REWARD, SKILL_STEPS, TaskEntry, names, task_entry
 
 INTERFACES = ("skill", "goal", "flat")
-POLICIES = ("joint", "entity")
+POLICIES = ("joint", "factored", "entity")
 CONTEXTS = ("mean", "none")
 USUAL = (INTERFACES[0], POLICIES[0])  # the paper's
-FROM_RUN = ("run", "env", "env_options")  # fields that are no options of the command line
+WAYS = {"goal": "goal actions", "factored": "factored policy", "entity": "entity-wise"}  # the others, in words
+FROM_RUN = ("run", "env", "env_options", "env_horizon")  # fields that are no options of the command line
 RETURNS = ("discounted", "undiscounted")
 LAYOUTS = {entry.env: entry.layouts for entry in BUILT_IN}
 LAYOUT_HELP = "; ".join(f"{env}: {layouts.describe} (default {layouts.default})" for env, layouts in LAYOUTS.items())
@@ -37,6 +40,7 @@ class DownstreamConfig:
     run: str = option("", "run folder of the skills")
     env: str = option("", "environment; from the run, or the one that the task names")
     env_options: dict[str, Any] = field(default_factory=dict, metadata={"help": "options of the environment without a run"})
+    env_horizon: int = option(0, "steps of an episode of the environment without a run; 0: as it defines it", low=0)
     interface: str = option(
         "skill",
         "what a high-level action is: a skill (the paper's), a goal in the space of phi, or without skills (flat) an "
@@ -44,7 +48,10 @@ class DownstreamConfig:
         INTERFACES,
     )
     policy: str = option(
-        "joint", "high-level policy: one network of the whole view, or one shared by all factors (entity)", POLICIES
+        "joint",
+        "high-level policy: one network and one value, one network with a value for each factor's part of the action "
+        "(factored), or one small network that all factors share (entity)",
+        POLICIES,
     )
     context: str = option(
         "mean", "what the entity-wise policy sees of other factors: the mean of their embeddings, or none", CONTEXTS
@@ -58,10 +65,17 @@ class DownstreamConfig:
     horizon: int = option(0, "environment steps of an episode; 0: as the task defines it", low=0, high=10**7)
     skill_steps: int = option(SKILL_STEPS, "environment steps per high-level action over skills", low=1, high=10_000)
     episodes: int = option(10_000, "training episodes", low=1, high=10**9)
-    gradient_steps: int = option(2, "gradient steps per episode", low=1)
+    gradient_steps: int = option(2, "gradient steps per episode", low=1, high=1_000_000)
     num_envs: int = option(20, "parallel episodes of a round, which the gradient steps follow", low=1, high=10_000)
     batch_size: int = sac_option("batch_size", 64)
     warmup: int = option(10_000, "high-level actions before the first gradient step; at most a tenth of all", low=1)
+    scale_view: bool = option(False, "scale what the policy observes to unit variance, as measured in the warm-up")
+    explore: float = option(
+        0.0,
+        "share of the parts of high-level actions in training episodes that are uniform, not the policy's",
+        low=0.0,
+        high=1.0,
+    )
 
     hidden: int = sac_option("hidden", 128)
     layers: int = sac_option("layers", 2)
@@ -85,8 +99,10 @@ class DownstreamConfig:
             if (value := getattr(self, name)) % self.num_envs:
                 flag = name.replace("_", "-")
                 raise UserError(f"--{flag} is {value}; it must be a multiple of --num-envs, which is {self.num_envs}")
-        if self.policy == "entity" and self.interface == "flat":
-            raise UserError("--policy is 'entity', but the actions of --interface flat belong to no factor; choose joint")
+        if self.policy != "joint" and self.interface == "flat":
+            raise UserError(
+                f"--policy is {self.policy!r}, but the actions of --interface flat belong to no factor; choose joint"
+            )
         if self.horizon % self.skill_steps:
             raise UserError(
                 f"--horizon is {self.horizon}; it must be a multiple of --skill-steps, which is {self.skill_steps}"
@@ -121,19 +137,24 @@ ENTITY: dict[str, Any] = {"episodes": 2500, "gradient_steps": 10, "warmup": 5000
 
 def preset_options(preset: Any, entry: TaskEntry, policy: Any = "joint") -> dict[str, Any]:
     """The options of a preset for a task and a high-level policy."""
-    if preset not in PRESETS:
-        raise UserError(f"--preset is {preset!r}; choose one of {', '.join(PRESETS)}")
+    if not isinstance(preset, str) or preset not in PRESETS:
+        raise UserError(f"--preset is {shown(preset)}; choose one of {', '.join(PRESETS)}")
     of_policy = ENTITY if (preset, policy) == ("quick", "entity") else {}
     return PRESETS[preset] | of_policy | dict(entry.presets.get(preset, {}))
 
 
 def configure_downstream(run: str | Path | None, task: str, **changes: Any) -> DownstreamConfig:
     """The preset with the given options changed; the task must be one of the run's environment."""
-    trained = {} if run is None else RunFolder.open(Path(run)).config
+    trained = {} if run is None else RunFolder.open(user_path("the run", run)).config
     entry = task_entry(task, trained.get("env", ""))
     known = {spec.name for spec in dataclasses.fields(DownstreamConfig)} - set(FROM_RUN)
     if unknown := sorted(set(changes) - known):
         raise UserError(f"option {unknown[0]!r} is unknown; options are {', '.join(sorted(known))}")
+    if type(layout := changes.get("layout")) is int:  # the seed of a layout
+        changes["layout"] = shown(layout)
+    for spec in dataclasses.fields(DownstreamConfig):
+        if spec.name in changes:
+            check_option(spec, changes[spec.name])
     values = preset_options(changes.get("preset", "quick"), entry, changes.get("policy", "joint"))
     values |= {**changes, "run": "" if run is None else str(run)}
     values["task"] = task if plugins.is_file(task) else entry.name
@@ -164,12 +185,8 @@ def check_interface(entry: TaskEntry, values: Mapping[str, Any], given: Mapping[
 
 
 def same_env(name: str, other: str) -> bool:
-    """Whether two names mean the same environment; those of files are compared by path."""
-    resolved = []
-    for text in (name, other):
-        path, _, factory = text.rpartition(":")
-        resolved.append((str(Path(path).resolve()), factory) if path.endswith(".py") else ("", text))
-    return resolved[0] == resolved[1]
+    """Whether two names mean the same environment."""
+    return plugins.same_name(name) == plugins.same_name(other)
 
 
 def folder_of(config: DownstreamConfig) -> Path:
@@ -179,9 +196,10 @@ def folder_of(config: DownstreamConfig) -> Path:
     if config.interface == "flat":
         name = entry.name
         if task_entry(config.task).env != entry.env:  # one of any environment
-            name = f"{re.sub(r'[^A-Za-z0-9_.+-]+', '-', config.env.rpartition('/')[2])}-{name}"
+            env = re.sub(r"[^A-Za-z0-9_.+-]+", "-", config.env.rpartition("/")[2])
+            name = f"{short_name(env)}-{name}"
         return Path("runs") / f"flat-{name}-{config.layout}-{seeds}"
     first = RunFolder.open(Path(config.run)).config["seed"]
     other = f"-skills{config.skill_seed}" if config.skill_seed != first else ""
     how = "".join(f"-{value}" for value in (config.interface, config.policy) if value not in USUAL)
-    return Path(config.run) / "downstream" / f"{entry.short}-{config.layout}{how}-{seeds}{other}"
+    return results_path(config.run) / "downstream" / f"{entry.short}-{config.layout}{how}-{seeds}{other}"

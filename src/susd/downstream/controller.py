@@ -21,22 +21,30 @@ from susd.collect import batch_seed
 from susd.downstream.entity import EntitySac
 from susd.downstream.interface import ActionInterface
 from susd.downstream.vector import HostVectorTask, VectorTask, first_state, view_of
+from susd.downstream.views import ScaledActor, Views
 from susd.replay import Replay
 from susd.sac import Sac, SacBatch, SacState
 from susd.tasks.base import SKILL_STEPS, HostTask, Task
 from susd.training.trainer import subkey
 from susd.types import Info, Transition
 
-Choose = Callable[[Any, jax.Array], jax.Array]  # (view, key) -> high-level action; for one episode or a batch
-REPORTED = 0.99  # discount per SKILL_STEPS of the returns that are reported: the paper's plots, whatever training uses
+# (view, key, number of the high-level action in its episode) -> high-level action; for one episode or a batch
+Choose = Callable[[Any, jax.Array, Any], jax.Array]
+EXPLORE_STEPS = 50  # environment steps that a part of the high-level action is replaced for
 
 
 class ControllerState(eqx.Module):
     """All that changes while a task is learned. Between two rounds of episodes there is no environment state."""
 
     sac: SacState
+    views: Views | None  # statistics that scale what the networks see; None: views as they are
     replay: Replay
     key: jax.Array
+
+    @property
+    def policy(self) -> ScaledActor:
+        """The high-level policy, for views as the task gives them."""
+        return ScaledActor(self.sac.actor, self.views)
 
 
 class Episodes(NamedTuple):
@@ -65,6 +73,8 @@ class Controller:
     warmup: int  # episodes before the first gradient step
     num_envs: int = 1
     horizon: int = 0  # environment steps of an episode; 0: those of the task
+    scale_view: bool = False  # scale views by their statistics in the warm-up
+    explore: float = 0.0  # share of the parts of high-level actions in training episodes that are uniform
 
     @property
     def steps(self) -> int:
@@ -80,7 +90,8 @@ class Controller:
         """The state before the first episode, as a function of the seed alone."""
         key = jax.random.key_data(jax.random.key(seed))
         buffer = replay.init(self.capacity * self.length, self.sac.inputs, self.sac.actions, self.sac.rewards)
-        return ControllerState(self.sac.init(subkey(jax.random.wrap_key_data(key), "init")), buffer, key)
+        views = Views.init(self.sac.inputs) if self.scale_view else None
+        return ControllerState(self.sac.init(subkey(jax.random.wrap_key_data(key), "init")), views, buffer, key)
 
     def train(self, state: ControllerState, frozen: Any, start: Any, first: int, last: int) -> tuple[ControllerState, Info]:
         """Run the training episodes first .. last - 1 with their gradient steps; `state` is donated.
@@ -94,31 +105,55 @@ class Controller:
 
     # --- what functional and host tasks share -------------------------------------------------------------------------
 
-    def learn(self, sac: SacState, buffer: Replay, key: jax.Array) -> tuple[SacState, Info]:
+    def learn(self, state: ControllerState, key: jax.Array) -> tuple[SacState, Info]:
         """The gradient steps that follow a round of episodes; info is their mean."""
+        scale = (lambda view: view) if state.views is None else state.views.scale
 
         def one(sac: SacState, key: jax.Array) -> tuple[SacState, Info]:
             k_batch, k_update = jax.random.split(key)
-            rows = replay.sample(buffer, k_batch, self.batch_size)
-            return self.sac.update(sac, SacBatch(rows.obs, rows.action, rows.skill, rows.next_obs, rows.done), k_update)
+            rows = replay.sample(state.replay, k_batch, self.batch_size)
+            batch = SacBatch(scale(rows.obs), rows.action, rows.skill, scale(rows.next_obs), rows.done)
+            return self.sac.update(sac, batch, k_update)
 
-        sac, infos = jax.lax.scan(one, sac, jax.random.split(key, self.gradient_steps * self.num_envs))
+        sac, infos = jax.lax.scan(one, state.sac, jax.random.split(key, self.gradient_steps * self.num_envs))
         return sac, jax.tree.map(lambda x: x.mean(axis=0), infos)
 
     def absorb(self, state: ControllerState, transitions: Transition, last: jax.Array) -> tuple[ControllerState, Info]:
         """Store a round of episodes, whose last one has the number `last`, and learn after the warm-up; else info is 0."""
         rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), transitions)
-        buffer = replay.add(state.replay, rows)
+        views = state.views
+        if views is not None:  # those of the warm-up, and of the round after which learning starts
+            warm = last - self.num_envs < self.warmup
+            views = jax.tree.map(partial(jnp.where, warm), views.add(rows.obs), views)
+        state = ControllerState(state.sac, views, replay.add(state.replay, rows), state.key)
         key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "learn"), last)
         zeros = self._no_info(state)
-        sac, info = jax.lax.cond(
-            last >= self.warmup, lambda sac: self.learn(sac, buffer, key), lambda sac: (sac, zeros), state.sac
-        )
-        return ControllerState(sac, buffer, state.key), info
+        sac, info = jax.lax.cond(last >= self.warmup, lambda: self.learn(state, key), lambda: (state.sac, zeros))
+        return ControllerState(sac, views, state.replay, state.key), info
 
     def _no_info(self, state: ControllerState) -> Info:
-        shapes = jax.eval_shape(self.learn, state.sac, state.replay, jax.random.key(0))[1]
+        shapes = jax.eval_shape(self.learn, state, jax.random.key(0))[1]
         return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+
+    def sampled(self, actor: Any, key: jax.Array, count: int) -> Choose:
+        """High-level actions of `count` training episodes: those of the policy, and for exploration uniform ones.
+
+        Each part is uniform with probability `explore`, and stays so for EXPLORE_STEPS: a factor goes somewhere and stays
+        there (temporally extended exploration; Dabney et al., ICLR 2021), while the others do what the policy wants.
+        """
+        if not self.explore:
+            return lambda view, key, number: actor.sample(view, key)[0]
+        block = max(1, EXPLORE_STEPS // self.interface.duration)
+        blocks, parts = -(-self.length // block), self.interface.parts
+        k_which, k_uniform = jax.random.split(subkey(key, "explore"))
+        which = jax.random.bernoulli(k_which, self.explore, (blocks, count, parts))
+        which = jnp.repeat(which, self.interface.size // parts, axis=-1)
+        uniform = jax.random.uniform(k_uniform, which.shape, minval=-1.0, maxval=1.0)
+
+        def choose(view: jax.Array, key: jax.Array, number: Any) -> jax.Array:
+            return jnp.where(which[number // block], uniform[number // block], actor.sample(view, key)[0])
+
+        return choose
 
     def _key_of(self, state: ControllerState, number: Any) -> jax.Array:
         """The key of the training episode of that number."""
@@ -127,15 +162,16 @@ class Controller:
     # --- functional tasks: whole rounds in one program ----------------------------------------------------------------
 
     def episode(self, choose: Choose, frozen: Any, start: Any, key: jax.Array) -> Episodes:
-        """One episode under `choose(view, key) -> high-level action`, whose reward is the mean over K steps."""
+        """One episode under `choose`, the reward of whose high-level actions is the mean over K steps."""
         task = self.task
         assert isinstance(task, Task)
         k_start, k_run = jax.random.split(key)
 
-        def act(state: Any, key: jax.Array) -> tuple[Any, tuple[Any, ...]]:
+        def act(state: Any, now: tuple[jax.Array, jax.Array]) -> tuple[Any, tuple[Any, ...]]:
+            key, number = now
             k_choose, k_steps = jax.random.split(key)
             view = view_of(task, state)
-            high_action = choose(view, k_choose)
+            high_action = choose(view, k_choose, number)
 
             def step(state: Any, key: jax.Array) -> tuple[Any, jax.Array]:
                 return task.step_parts(state, self.interface.act(frozen, task.observe(state), high_action), key)
@@ -146,7 +182,7 @@ class Controller:
             return state, (view, high_action, view_of(task, state), total, rewards[:, 0])
 
         state = first_state(task, start, k_start)
-        _, columns = jax.lax.scan(act, state, jax.random.split(k_run, self.length))
+        _, columns = jax.lax.scan(act, state, (jax.random.split(k_run, self.length), jnp.arange(self.length)))
         view, high_action, next_view, reward, rewards = columns
         last = jnp.arange(self.length) == self.length - 1
         done = (last & task.terminal).astype(jnp.float32)
@@ -154,8 +190,9 @@ class Controller:
 
     def collect(self, state: ControllerState, frozen: Any, start: Any, number: jax.Array) -> Episodes:
         """The training episode of that number, with sampled high-level actions."""
-        actor = state.sac.actor
-        return self.episode(lambda x, k: actor.sample(x[None], k)[0][0], frozen, start, self._key_of(state, number))
+        key = self._key_of(state, number)
+        choose = self.sampled(state.policy, key, 1)
+        return self.episode(lambda view, *now: choose(view[None], *now)[0], frozen, start, key)
 
     def rounds(
         self, state: ControllerState, frozen: Any, start: Any, first: jax.Array, last: jax.Array
@@ -191,14 +228,14 @@ class Controller:
         batch: int = 0,
         watch: Callable[[int], None] = lambda step: None,
     ) -> Episodes:
-        """A batch of the episodes that `keys` stand for, under `choose(views, key) -> high-level actions`, as numpy.
+        """A batch of the episodes that `keys` stand for, under `choose`, as numpy.
 
         `watch` is called after every step with its number.
         """
         view, rows, rewards = vector.reset(keys, batch), [], []
         obs_size, first = self.task.environment.spec.obs_size, np.ones(len(view), bool)  # still in its first episode
         for number, key in enumerate(jax.random.split(batch_seed(keys[0], batch)[1], self.length)):
-            before, high_action = view, np.asarray(choose(view, key))
+            before, high_action = view, np.asarray(choose(view, key, number))
             total, running = np.zeros((len(view), self.sac.rewards), np.float32), np.ones(len(view), bool)
             reached, done = view, np.full(len(view), self.task.terminal and number == self.length - 1)
             for _ in range(self.interface.duration):
@@ -238,8 +275,8 @@ class Controller:
         vector, infos, received = HostVectorTask(self.task), [], 0.0
         for index in range(first // self.num_envs, last // self.num_envs):
             number = (index + 1) * self.num_envs - 1  # of the last episode, as in `rounds`
-            keys = self._key_of(state, number)[None]
-            episodes = self.run(vector, partial(self._sample, state.sac.actor), frozen, keys)
+            key = self._key_of(state, number)
+            episodes = self.run(vector, partial(self._sample, state.policy, key), frozen, key[None])
             rows = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), episodes.transitions)
             state, info = self._absorb(state, rows, jnp.int32(number))
             received += float(episodes.rewards.sum()) / SKILL_STEPS
@@ -254,19 +291,12 @@ class Controller:
 
     @cached_property
     def _sample(self) -> Callable[..., jax.Array]:
-        return jax.jit(lambda actor, view, key: actor.sample(view, key)[0])
+        return jax.jit(lambda actor, episode, view, *now: self.sampled(actor, episode, len(view))(view, *now))
 
     @cached_property
     def _mean(self) -> Callable[..., jax.Array]:
-        return jax.jit(lambda actor, view, key: actor.mode(view))
+        return jax.jit(lambda actor, view, key, number: actor.mode(view))
 
     @cached_property
     def _absorb(self) -> Callable[..., tuple[ControllerState, Info]]:
         return jax.jit(self.absorb, donate_argnums=0)
-
-
-def returns(rewards: Any) -> dict[str, jax.Array]:
-    """Both returns [..] of rewards [.., horizon]: sums over blocks of SKILL_STEPS of their mean reward, one discounted."""
-    weights = REPORTED ** (jnp.arange(rewards.shape[-1]) // SKILL_STEPS)
-    rewards = jnp.asarray(rewards)
-    return {"discounted": rewards @ weights / SKILL_STEPS, "undiscounted": rewards.sum(axis=-1) / SKILL_STEPS}

@@ -16,10 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from susd.errors import UserError
-from susd.factors import Factorization
-from susd.networks import ACTIVATIONS, MLP, Actor
-from susd.sac import SacBatch, SacState, start, update
+from susd.downstream.parts import part_factors
+from susd.networks import ACTIVATIONS, MLP, Actor, padded
+from susd.sac import SacBatch, SacState, options_of, start, update
 from susd.tasks.base import HostTask, Task
 from susd.types import Info
 
@@ -39,7 +38,7 @@ class Tokens:
     def of_task(cls, task: Task | HostTask, names: tuple[str, ...]) -> Tokens:
         """The tokens of the factors that have a part of the skill, `names`, in a task."""
         factors = task.environment.spec.factorization
-        owner = factor_of(factors)
+        owner = factors.owners
         own: dict[str, list[int]] = {name: list(factors.indices[factors.names.index(name)]) for name in names}
         shared = [d for name, dims in zip(factors.names, factors.indices, strict=True) if name not in own for d in dims]
         for extra, index in enumerate(task.extra_of, start=factors.size):
@@ -54,21 +53,12 @@ class Tokens:
 
     def __call__(self, view: jax.Array) -> jax.Array:
         """[B, view] to [B, N, size]."""
-        widest = max(len(own) for own in self.own)
-        gather = np.zeros((len(self.own), widest), np.int32)
-        real = np.zeros((len(self.own), widest), np.float32)
-        for row, own in enumerate(self.own):
-            gather[row, : len(own)], real[row, : len(own)] = own, 1.0
+        gather, real = padded(self.own)
         fixed = np.concatenate([np.eye(len(self.own)), np.array(self.counts)[:, None]], axis=1).astype(np.float32)
         shared = view[:, None, np.array(self.shared, np.int32)]
         shape = (view.shape[0], len(self.own))
         parts = (view[:, gather] * real, jnp.broadcast_to(shared, (*shape, len(self.shared))))
         return jnp.concatenate([*parts, jnp.broadcast_to(fixed, (*shape, fixed.shape[1]))], axis=-1)
-
-
-def factor_of(factors: Factorization) -> dict[int, str]:
-    """The name of the factor that each observation index belongs to."""
-    return {d: name for name, dims in zip(factors.names, factors.indices, strict=True) for d in dims}
 
 
 class EntityActor(eqx.Module):
@@ -215,30 +205,14 @@ class EntitySac:
         cls, config: Any, task: Task | HostTask, names: tuple[str, ...], dim: int, discount: float
     ) -> EntitySac:
         """The policy of a config over the parts `names` of a skill with `dim` dimensions each."""
-        if len(names) < 2:
-            raise UserError(
-                f"--policy is 'entity', but the skills of this run have one part ({', '.join(names)}); "
-                "it needs a factored method and an environment with two factors or more"
-            )
-        owner = factor_of(task.environment.spec.factorization)
-        lost = [owner[index] for index in task.part_of if owner[index] not in names]
-        if lost:
-            raise UserError(
-                f"--policy is 'entity', but factor {lost[0]!r} of the reward of {task.name} has no part of the skill"
-            )
+        belongs = part_factors("entity", task, names)
         return cls(
-            tokens=Tokens.of_task(task, names),
-            inputs=task.environment.spec.obs_size + task.extra_size,
-            dim=dim,
-            part_factors=tuple(names.index(owner[index]) for index in task.part_of),
-            context=config.context,
-            hidden=config.hidden,
-            layers=config.layers,
-            activation=config.actor_activation,
-            precision=config.precision,
-            learning_rate=config.learning_rate,
-            discount=discount,
-            tau=config.tau,
-            alpha_init=config.alpha_init,
-            target_entropy=config.target_entropy,
+            **options_of(cls, config)
+            | {
+                "tokens": Tokens.of_task(task, names),
+                "inputs": task.environment.spec.obs_size + task.extra_size,
+                "dim": dim,
+                "part_factors": belongs,
+                "discount": discount,
+            }
         )

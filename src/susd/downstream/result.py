@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from susd.downstream.config import RETURNS
+from susd.downstream.config import RETURNS, WAYS
 
 Result = dict[str, Any]  # what `result.json` holds
 
@@ -47,5 +47,4 @@ def draw_result(path: Path, result: Result) -> None:
 
 def _way(result: Result) -> str:
     """How the skills are used, where it is not the paper's way."""
-    words = {"goal": "goal actions", "entity": "entity-wise"}
-    return "".join(f", {words[value]}" for value in (result["interface"], result["policy"]) if value in words)
+    return "".join(f", {WAYS[value]}" for value in (result["interface"], result["policy"]) if value in WAYS)

@@ -1,6 +1,6 @@
 """Learn a task over the frozen skills of a run, or without skills, and write the result.
 
-    config.json  metrics.jsonl  curve.png  episode.mp4  result.json
+    config.json  metrics.jsonl  curve.png  episode.mp4  policy/  result.json
 
 `result.json` is written last, so a folder that has one holds a finished result.
 """
@@ -23,34 +23,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from susd.config import Config, configure
+from susd.config import configure
 from susd.downstream.config import RETURNS, DownstreamConfig, configure_downstream, folder_of
-from susd.downstream.controller import Controller, ControllerState, returns
-from susd.downstream.entity import EntitySac
-from susd.downstream.interface import ActionInterface, FlatActions, GoalActions, GoalWeights, SkillActions
+from susd.downstream.controller import Controller, ControllerState
+from susd.downstream.interface import ActionInterface, FlatActions, GoalWeights, skill_interface
+from susd.downstream.policy import build_controller, save_policy
 from susd.downstream.result import Result, draw_result
-from susd.downstream.vector import VectorTask, run_script, vectorize_task
+from susd.downstream.returns import mean_returns, references
+from susd.downstream.vector import VectorTask, vectorize_task
 from susd.envs.base import Environment, HostEnvironment
 from susd.envs.vector import is_functional
 from susd.errors import UserError
-from susd.methods.registry import method as find_method
-from susd.methods.registry import methods
+from susd.paths import user_path
+from susd.plugins import Trust, also
 from susd.runs.atomic import write_json
+from susd.runs.find import results_path, writable_run
 from susd.runs.folder import RunFolder, config_hash, describe_machine, make_folder
-from susd.runs.progress import Progress
-from susd.sac import Sac
-from susd.tasks.base import SKILL_STEPS, HostTask, Task
+from susd.runs.progress import Progress, Waiting, optional
 from susd.tasks.own import check_task
-from susd.tasks.registry import BUILT_IN, make_task
+from susd.tasks.registry import BUILT_IN, make_task, task_entry
 from susd.training.agent import load, part_names
-from susd.training.goals import GoalSpace
 from susd.training.resources import available_memory, use_compilation_cache
 from susd.training.session import NonFiniteError
 from susd.training.trainer import build_env, subkey
-from susd.types import Policy
 from susd.viz.video import save_video
 
-MAX_TRANSITIONS = 1_000_000  # capacity of the replay buffer
 FRAMES, PIXELS, FPS = 250, 360, 20  # of the video of an episode
 SLICE = 10  # episodes between two updates of the progress bar
 Rows = list[dict[str, Any]]
@@ -63,23 +60,33 @@ def downstream(
     out: str | Path | None = None,
     force: bool = False,
     quiet: bool = True,
+    trust: Trust = False,
     **options: Any,
 ) -> Result:
     """Learn a task over the frozen skills of a run (None with interface="flat") and return the content of `result.json`.
 
-    Options are those of `DownstreamConfig`; `out` replaces the folder below the run, `force` an existing result.
+    Options are those of `DownstreamConfig`; `out` replaces the folder below the run, `force` an existing result. `trust` is
+    that of `susd.load`.
     """
-    return run_downstream(configure_downstream(run, task, **options), out, force, quiet)
+    folder = None if out is None else user_path("out", out)
+    return run_downstream(configure_downstream(run, task, **options), folder, force, quiet, trust=trust)
 
 
 def run_downstream(
-    config: DownstreamConfig, out: str | Path | None = None, force: bool = False, quiet: bool = True, video: bool = True
+    config: DownstreamConfig,
+    out: str | Path | None = None,
+    force: bool = False,
+    quiet: bool = True,
+    video: bool = True,
+    trust: Trust = False,
 ) -> Result:
     """Train every seed, evaluate, draw, and write all files of the result."""
     folder = folder_of(config) if out is None else Path(out)
     if (folder / "result.json").exists() and not force:
         raise UserError(f"{folder} already holds a finished result; replace it with --force")
-    run = TaskRun.build(config)
+    run = TaskRun.build(config, trust)
+    if config.run and folder.is_relative_to(results_path(config.run)):
+        writable_run(config.run)
     make_folder(folder)
     meta = describe_machine(run.identity, shlex.join(sys.argv))
     with RunFolder(folder, config.to_json(), meta).lock():
@@ -88,7 +95,8 @@ def run_downstream(
             (folder / name).unlink(missing_ok=True)
         write_json(folder / "config.json", config.to_json())
         result = run.train(folder, quiet, video) | {"meta": meta}
-        draw_result(folder / "curve.png", result)
+        with optional("curve"):
+            draw_result(folder / "curve.png", result)
         write_json(folder / "result.json", result)
     return result
 
@@ -106,13 +114,15 @@ class TaskRun:
     env_options: dict[str, Any]
 
     @classmethod
-    def build(cls, config: DownstreamConfig) -> TaskRun:
+    def build(cls, config: DownstreamConfig, trust: Trust = False) -> TaskRun:
         """Load the skills, make the task, and check that all fits into memory."""
         use_compilation_cache()
         entry = config.entry
-        base = configure(entry.env, config.preset, env_options=config.env_options)
         if config.run:
-            base = Config.from_json(RunFolder.open(Path(config.run)).config)
+            trust = also(trust, task_entry(config.task).env)  # which the task names, and so does who names the task
+            base = RunFolder.open(Path(config.run)).load_config(trust)
+        else:
+            base = configure(entry.env, config.preset, env_options=config.env_options, horizon=config.env_horizon)
         env_options = base.env_options | entry.layout_options(config.layout)
         # Host environments step all parallel episodes of a round together.
         env = build_env(dataclasses.replace(base, env_options=env_options, episodes=config.num_envs))
@@ -122,8 +132,8 @@ class TaskRun:
         interface: ActionInterface = FlatActions(env.spec.action_size)
         frozen, skills, names = None, None, tuple[str, ...]()
         if config.interface != "flat":
-            interface, frozen, skills, names = _load_skills(config, env)
-        controller = _controller(config, task, interface, names)
+            interface, frozen, skills, names = _load_skills(config, env, trust)
+        controller = build_controller(config, task, interface, names)
         _check_memory(config, controller)
         fixed = config.layout not in entry.layouts.random
         count = config.eval_episodes if task.random_episodes or not fixed else 1
@@ -148,19 +158,6 @@ class TaskRun:
         trained = None if self.skills is None else {name: self.skills[name] for name in ("config", "epoch")}
         return self.config.to_json() | {"run": trained, "env_options": self.env_options}
 
-    def references(self) -> Result:
-        """The bound, and the mean returns of the scripted expert (if the task has one) and of doing nothing."""
-        task = self.controller.task
-        steps, scores = self.controller.steps, {}
-        if task.best is not None and steps <= len(task.best):
-            best = jnp.asarray(task.best[:steps], jnp.float32)
-            scores["bound"] = {kind: float(value) for kind, value in returns(best).items()}
-        idle = np.zeros((self.vector.num_envs, task.environment.spec.action_size), np.float32)
-        scripts = {"expert": self.vector.expert} if task.expert is not None else {}
-        for name, script in {**scripts, "do_nothing": lambda: idle}.items():
-            scores[name] = _mean_returns(run_script(self.vector, script, self.tests, steps))
-        return scores
-
     def train(self, folder: Path, quiet: bool, video: bool = False) -> Result:
         """Train and evaluate every seed: one row of metrics per evaluation and seed, and a video at the end."""
         config, controller = self.config, self.controller
@@ -170,9 +167,11 @@ class TaskRun:
         seeds = range(config.seed, config.seed + config.seeds)
         init = jax.jit(controller.init)
         states: list[ControllerState] = [init(jnp.int32(seed)) for seed in seeds]
-        states[0], _ = controller.train(states[0], self.frozen, self.start, 0, 0)  # no episodes: this only compiles
-        references = self.references()
-        rows = [self._evaluate(states, {}, 0, 0.0)]
+        with Waiting("compiling the episodes of training", quiet):
+            states[0], _ = controller.train(states[0], self.frozen, self.start, 0, 0)  # no episodes: this only compiles
+        with Waiting("compiling the test episodes", quiet):
+            compared = references(self.vector, self.tests, controller.steps)
+            rows = [self._evaluate(states, {}, 0, 0.0)]
         _append(folder / "metrics.jsonl", rows[-1])
         compiled = time.perf_counter() - began
 
@@ -194,18 +193,17 @@ class TaskRun:
                     _append(folder / "metrics.jsonl", rows[-1])
                 score = sum(row["discounted"] for row in rows[-1]) / len(seeds)
                 progress.update(done, {"episodes/s": len(seeds) * done / seconds, "return": score})
+        save_policy(folder, states[0].policy, config.episodes, config_hash(self.identity))
         if video:
             self._save_video(folder / "episode.mp4", states[0])
-        return self._result(references, rows, seconds, compiled)
+        return self._result(compared, rows, seconds, compiled)
 
     def _save_video(self, path: Path, state: ControllerState) -> None:
         """The first seed in the first test episode, in at most FRAMES frames; none where nothing can be drawn."""
         every = -(-self.controller.steps // FRAMES)
-        try:
-            frames = self.controller.video(self.vector, state.sac.actor, self.frozen, self.tests, every, PIXELS)
+        with optional("video"):
+            frames = self.controller.video(self.vector, state.policy, self.frozen, self.tests, every, PIXELS)
             save_video(path, frames, FPS)
-        except UserError as error:
-            print(f"no video: {error}", file=sys.stderr)
 
     def _evaluate(
         self, states: list[ControllerState], infos: Mapping[int, Mapping[str, float]], done: int, seconds: float
@@ -215,7 +213,7 @@ class TaskRun:
         warmup, num_envs = self.controller.warmup, self.controller.num_envs
         learned = max(0, done - warmup // num_envs * num_envs)
         for seed, state in enumerate(states, start=self.config.seed):
-            scores = _mean_returns(self.controller.evaluate(self.vector, state.sac.actor, self.frozen, self.tests))
+            scores = mean_returns(self.controller.evaluate(self.vector, state.policy, self.frozen, self.tests))
             info = infos.get(seed, {})
             shown = info if learned else {name: info[name] for name in ("training_return",) if name in info}
             rows.append(
@@ -231,7 +229,7 @@ class TaskRun:
             )
         return rows
 
-    def _result(self, references: Result, rows: list[Rows], seconds: float, compiled: float) -> Result:
+    def _result(self, compared: Mapping[str, Any], rows: list[Rows], seconds: float, compiled: float) -> Result:
         """The content of `result.json`, except the meta data."""
         config, entry = self.config, self.config.entry
         curves = {kind: np.array([[row[kind] for row in at] for at in rows]) for kind in RETURNS}  # [evaluations, seeds]
@@ -249,7 +247,7 @@ class TaskRun:
             "seeds": [row["seed"] for row in rows[-1]],
             "final": {kind: curve[-1].tolist() for kind, curve in curves.items()},
             "last_quarter": {kind: curve[late].mean(axis=0).tolist() for kind, curve in curves.items()},
-            **references,
+            **compared,
             "curve": {"episode": episodes, **{kind: curve.T.tolist() for kind, curve in curves.items()}},
             "test_episodes": len(self.tests),
             "env_steps": last["env_steps"],
@@ -263,68 +261,23 @@ class TaskRun:
 
 
 def _load_skills(
-    config: DownstreamConfig, env: Environment | HostEnvironment
+    config: DownstreamConfig, env: Environment | HostEnvironment, trust: Trust
 ) -> tuple[ActionInterface, Any, dict[str, Any], tuple[str, ...]]:
     """The interface to the skills of a run, their weights, where these come from, and the names of the skill's parts."""
     folder = RunFolder.open(Path(config.run))
-    agent = load(config.run, config.skill_seed)
-    trainer = agent.trainer
-    method = trainer.learner.method
+    agent = load(config.run, config.skill_seed, trust=trust)
     source = {
         "run": folder.path.resolve().name,
-        "method": trainer.config.method,
+        "method": agent.trainer.config.method,
         "seed": agent.seed,
         "epoch": agent.epoch,
         "config": folder.config,
         "config_hash": folder.hash,
     }
-    names = part_names(trainer)
-
-    def policy(actor: Any) -> Policy:
-        return trainer.policy(actor, sampled=False)
-
-    if config.interface == "skill":
-        return SkillActions(method.skills, policy, config.skill_steps), agent.actor, source, names
-    if not (card := find_method(trainer.config.method)).directions:
-        raise UserError(
-            f"--interface is 'goal', but {card.name} has no embedding that its skills move; "
-            f"methods with one: {', '.join(name for name, card in methods().items() if card.directions)}"
-        )
-    goals = GoalSpace.measure(trainer, env, agent.actor, agent.params)
-    source["goals"] = goals.to_json()
-    return GoalActions(method, policy, config.skill_steps), GoalWeights(agent.actor, agent.params, goals), source, names
-
-
-def _controller(
-    config: DownstreamConfig, task: Task | HostTask, interface: ActionInterface, names: tuple[str, ...]
-) -> Controller:
-    """The controller of a config; a flat one has the same warm-up and the same horizon of its discount in steps."""
-    inputs = task.environment.spec.obs_size + task.extra_size
-    discount = config.discount ** (interface.duration / SKILL_STEPS)
-    steps = config.horizon or task.horizon
-    if steps % config.skill_steps:
-        raise UserError(f"the horizon is {steps}; it must be a multiple of --skill-steps, which is {config.skill_steps}")
-    actions = steps // config.skill_steps  # of K steps each, per episode
-    warmup = max(1, min(config.warmup, config.episodes * actions // 10))
-    length = steps // interface.duration
-    sac: Sac | EntitySac = Sac.from_config(config, inputs, interface.size, adaptive_alpha=True, discount=discount)
-    if config.policy == "entity":
-        sac = EntitySac.from_config(config, task, names, interface.size // len(names), discount)
-    return Controller(
-        task=task,
-        interface=interface,
-        sac=sac,
-        gradient_steps=config.gradient_steps,
-        batch_size=config.batch_size,
-        capacity=min(config.episodes, max(1, MAX_TRANSITIONS // length // config.num_envs) * config.num_envs),
-        warmup=-(-warmup // actions) - 1,
-        num_envs=config.num_envs,
-        horizon=config.horizon,
-    )
-
-
-def _mean_returns(rewards: np.ndarray) -> dict[str, float]:
-    return {kind: float(values.mean()) for kind, values in returns(rewards).items()}
+    interface, frozen = skill_interface(agent, env, config.interface, config.skill_steps)
+    if isinstance(frozen, GoalWeights):
+        source["goals"] = frozen.goals.to_json()
+    return interface, frozen, source, part_names(agent.trainer)
 
 
 def _check_memory(config: DownstreamConfig, controller: Controller) -> None:

@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from susd.envs.registry import BUILT_IN, EnvEntry, env_names, environments
-from susd.errors import UserError
+from susd.errors import UserError, shown
 from susd.plugins import load_object
 
 if TYPE_CHECKING:
@@ -23,11 +23,13 @@ def choices() -> str:
 
 def check_name(name: str) -> None:
     """Refuse a name that no environment can have, without importing the environment."""
+    if not isinstance(name, str):
+        raise UserError(f"the environment is {shown(name)}; it must be the name of one: {choices()}")
     if name not in env_names():
         from susd.envs.gymnasium import loader
 
         if not loader.check(name):
-            raise UserError(f"unknown environment {name!r}; choose one of: {choices()}")
+            raise UserError(f"unknown environment {shown(name)}; choose one of: {choices()}")
 
 
 def make(name: str, num_envs: int | None = None, **options: Any) -> Environment | HostEnvironment:

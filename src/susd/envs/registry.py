@@ -23,20 +23,19 @@ class EnvEntry:
     title: str
     source: str
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # preset -> options of a run that it changes
+    functional: bool | None = None  # pure JAX or not; None: known only when it is made
     paper_steps: int = 0  # environment steps of pretraining in the paper; 0: the paper does not have it
     decoder_sizes: tuple[int, ...] = ()  # hidden units that the decoding evaluation selects from; (): its default
 
 
 _KITCHEN = {
-    "env_options": {"layout": "semantic", "quaternions": "continuous", "scaled": True},
+    "env_options": {"layout": "semantic", "quaternions": "continuous"},
     "episodes": 16,
     "gradient_steps": 50,
     "epochs": 1250,
     "buffer_size": 400_000,
     "warmup": 10_000,
-    "phi_input": "own",
-    "reward_scope": "factor",
-    "discount": 0.97,
+    "discount": 0.95,
     "target_entropy": -0.5,
 }
 _LOCOMOTION = {
@@ -56,6 +55,7 @@ BUILT_IN: Mapping[str, EnvEntry] = MappingProxyType(
                 name="gunner",
                 title="2D-Gunner",
                 source="susd.envs.gunner:Gunner",
+                functional=True,
                 presets={"quick": {"epochs": 600, "discount": 0.5}},
                 paper_steps=4_000_000,
                 decoder_sizes=(10, 12, 14, 16),
@@ -64,6 +64,7 @@ BUILT_IN: Mapping[str, EnvEntry] = MappingProxyType(
                 name="multi_particle",
                 title="Multi-Particle",
                 source="susd.envs.multi_particle:MultiParticle",
+                functional=True,
                 presets={"paper": {"env_options": {"actions": "five"}}},
                 paper_steps=4_000_000,
                 decoder_sizes=(30, 35, 40, 45, 50, 55, 60, 65),
@@ -72,6 +73,7 @@ BUILT_IN: Mapping[str, EnvEntry] = MappingProxyType(
                 name="kitchen",
                 title="Kitchen",
                 source="susd.envs.kitchen:Kitchen",
+                functional=False,
                 presets={"quick": _KITCHEN, "paper": {"share_agent": "all"}},  # the released model of the paper's tables
                 paper_steps=4_000_000,
                 decoder_sizes=(20, 30, 40, 50, 60, 70, 80, 90),
@@ -80,6 +82,7 @@ BUILT_IN: Mapping[str, EnvEntry] = MappingProxyType(
                 name="ant",
                 title="Ant",
                 source="susd.envs.mujoco.bodies:Ant",
+                functional=False,
                 presets={"quick": _LOCOMOTION},
                 paper_steps=16_000_000,
             ),
@@ -87,6 +90,7 @@ BUILT_IN: Mapping[str, EnvEntry] = MappingProxyType(
                 name="half_cheetah",
                 title="HalfCheetah",
                 source="susd.envs.mujoco.bodies:HalfCheetah",
+                functional=False,
                 presets={"quick": _LOCOMOTION},
                 paper_steps=16_000_000,
             ),

@@ -8,7 +8,7 @@ towards the best tenth, repeat; then execute the first action of the best sequen
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,10 @@ import numpy as np
 from susd.envs.base import EnvSpec
 from susd.envs.registry import env_entry
 from susd.errors import UserError
-from susd.evaluation.registry import OF_SEED, Artifacts, Evaluation, Fact, Option, Result
-from susd.methods.registry import method as find_method
-from susd.plugins import is_file, load_object
+from susd.evaluation.registry import OF_SEED, Artifacts, Evaluation, Fact, Option, Result, env_name
 from susd.runs.tables import Row, Table, seed_table
 from susd.tasks.base import SKILL_STEPS, Task
 from susd.tasks.registry import TaskEntry, make_task, task_entry
-from susd.training.goals import GoalSpace, undirected
 from susd.training.trainer import build_env, subkey
 from susd.viz import figures
 
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
     from susd.methods.registry import Card
     from susd.training.agent import Agent
 
-HORIZON, CANDIDATES, ITERATIONS = 8, 256, 3  # high-level actions of a sequence, sequences, and how often they are drawn
+LOOKAHEAD, CANDIDATES, ITERATIONS = 8, 256, 3  # high-level actions of a sequence, sequences, and how often they are drawn
 ELITE = 0.1  # share of the sequences that the next ones are drawn around
 STD, MIN_STD = 0.5, 0.05  # of the noise, at first and at least
 EPISODES = 16  # of layouts or tasks with randomness
@@ -51,7 +48,7 @@ class Planner:
 
     task: Task
     interface: ActionInterface
-    horizon: int = HORIZON
+    lookahead: int = LOOKAHEAD
     candidates: int = CANDIDATES
     iterations: int = ITERATIONS
 
@@ -65,7 +62,7 @@ class Planner:
         from susd.downstream.vector import first_state
 
         k_start, k_run = jax.random.split(key)
-        plan = jnp.zeros((self.horizon, self.interface.size))
+        plan = jnp.zeros((self.lookahead, self.interface.size))
 
         def act(carry: tuple[Any, jax.Array], index: jax.Array) -> tuple[Any, jax.Array]:
             state, plan = carry
@@ -93,8 +90,8 @@ class Planner:
             state, rewards = self.execute(frozen, state, high_action, key)
             return state, jnp.where(number < self.length, rewards.sum(), 0.0)
 
-        numbers = index + jnp.arange(self.horizon)
-        return jax.lax.scan(act, state, (plan, numbers, jax.random.split(key, self.horizon)))[1].sum()
+        numbers = index + jnp.arange(self.lookahead)
+        return jax.lax.scan(act, state, (plan, numbers, jax.random.split(key, self.lookahead)))[1].sum()
 
     def improve(self, frozen: Any, state: Any, plan: jax.Array, index: jax.Array, key: jax.Array) -> jax.Array:
         """The best sequence found around a first one. All are simulated with the same random numbers."""
@@ -142,24 +139,28 @@ def measure(
     interface: str = "skill",
     layout: str = "",
     episodes: int = EPISODES,
-    horizon: int = HORIZON,
+    lookahead: int = LOOKAHEAD,
     candidates: int = CANDIDATES,
     iterations: int = ITERATIONS,
 ) -> Result:
     """Both returns of each task, layout and interface, and what they are compared with."""
+    from susd.downstream.interface import skill_interface
+    from susd.downstream.returns import mean_returns, references
+    from susd.downstream.vector import vectorize_task
+
     entries = {name: task_entry(name, agent.trainer.config.env) for name in listed(task)}
     settings = [(name, where) for name, of in entries.items() for where in listed(layout) or [of.layouts.default]]
     tests = [_start(agent, name, entries[name], where) for name, where in settings]  # all mistakes come before any work
-    sizes = {"horizon": horizon, "candidates": candidates, "iterations": iterations}
+    sizes = {"lookahead": lookahead, "candidates": candidates, "iterations": iterations}
     found: Result = {}
     for (name, where), (made, start) in zip(settings, tests, strict=True):
         count = episodes if made.random_episodes or start is None else 1
         keys = jax.random.split(subkey(jax.random.key(seed), "tests"), count)
-        references = _references(made, start, keys) | {"episodes": count}
+        compared = references(vectorize_task(made, count, start), keys, made.horizon) | {"episodes": count}
         for way in listed(interface):
-            actions, frozen = _interface(agent, made.environment, way)
-            scores = _mean_returns(_plan(Planner(made, actions, **sizes), frozen, start, keys))
-            found[f"{entries[name].short}@{where}>{way}"] = {"ceiling": scores, **references, **sizes}
+            actions, frozen = skill_interface(agent, made.environment, way)
+            scores = mean_returns(_plan(Planner(made, actions, **sizes), frozen, start, keys))
+            found[f"{entries[name].short}@{where}>{way}"] = {"ceiling": scores, **compared, **sizes}
     return found
 
 
@@ -186,42 +187,10 @@ def _host(env: str) -> str:
     return f"the ceiling is found by planning in the simulator, which must be pure JAX; {env} runs outside JAX"
 
 
-def _interface(agent: Agent, env: Any, name: str) -> tuple[ActionInterface, Any]:
-    """The interface of that name to the agent's skills, and its frozen weights."""
-    from susd.downstream.interface import GoalActions, GoalWeights, SkillActions
-
-    trainer = agent.trainer
-    policy: Callable[..., Any] = partial(trainer.policy, sampled=False)
-    if name == "skill":
-        return SkillActions(trainer.learner.method.skills, policy), agent.actor
-    if reason := undirected(find_method(trainer.config.method)):
-        raise UserError(f"--interface is 'goal', but {reason}")
-    goals = GoalSpace.measure(trainer, env, agent.actor, agent.params)
-    return GoalActions(trainer.learner.method, policy), GoalWeights(agent.actor, agent.params, goals)
-
-
 def _plan(planner: Planner, frozen: Any, start: Any, keys: jax.Array) -> np.ndarray:
     """Rewards [episodes, horizon], in one compiled program."""
     run = jax.jit(lambda frozen, start, keys: jax.lax.map(partial(planner.episode, frozen, start), keys))
     return np.asarray(run(frozen, start, keys))
-
-
-def _references(task: Task, start: Any, keys: jax.Array) -> Result:
-    """The bound, and the mean returns of the expert, if there is one, and of doing nothing."""
-    from susd.downstream.vector import run_script, vectorize_task
-
-    vector = vectorize_task(task, len(keys), start)
-    idle = np.zeros((len(keys), task.environment.spec.action_size), np.float32)
-    scripts = {"expert": vector.expert} if task.expert is not None else {}
-    found = {name: _mean_returns(run_script(vector, script, keys)) for name, script in scripts.items()}
-    found["do_nothing"] = _mean_returns(run_script(vector, lambda: idle, keys))
-    return found if task.best is None else {"bound": _mean_returns(np.asarray(task.best, np.float32)[None]), **found}
-
-
-def _mean_returns(rewards: np.ndarray) -> dict[str, float]:
-    from susd.downstream.controller import returns
-
-    return {kind: float(values.mean()) for kind, values in returns(rewards).items()}
 
 
 def facts(result: Result) -> Iterator[Fact]:
@@ -292,11 +261,22 @@ def check_size(name: str, high: int, value: int) -> None:
         raise UserError(f"--{name} is {value}; it must be from 1 to {high}")
 
 
+def check_run(spec: EnvSpec, card: Card, options: Mapping[str, Any]) -> None:
+    """Refuse tasks of other environments, layouts that a task does not have, and goals without an embedding."""
+    for name in listed(options["task"]):
+        entry = task_entry(name, spec.name)
+        if entry.env not in (spec.name, "") and not entry.env.rpartition(":")[0].endswith(".py"):
+            raise UserError(f"--task has {name!r}, which is one of {entry.env}, not of {spec.name}")
+        for layout in listed(options["layout"]):
+            entry.layout_options(layout)
+    if "goal" in listed(options["interface"]) and card.without_goals:
+        raise UserError(f"--interface has 'goal', but {card.without_goals}")
+
+
 def undefined(env: str | EnvSpec, card: Card) -> str:
     """It needs a functional environment; that of a task is known only when it is made."""
-    entry = env_entry(env) if isinstance(env, str) and not is_file(env) else None
-    host = entry is not None and hasattr(load_object(entry.source), "num_envs")
-    return _host(entry.name) if entry is not None and host else ""
+    entry = env_entry(env_name(env))
+    return _host(entry.name) if entry is not None and entry.functional is False else ""
 
 
 EVALUATION = Evaluation(
@@ -312,12 +292,13 @@ EVALUATION = Evaluation(
         Option("interface", "skill", "what a high-level action is: skill, goal or both: skill,goal", check_interface),
         Option("layout", "", "start of the episodes, or several: 0,1,3; default: that of the task"),
         Option("episodes", EPISODES, "episodes; one if nothing is random", partial(check_size, "episodes", 10_000)),
-        Option("horizon", HORIZON, "high-level actions that are planned ahead", partial(check_size, "horizon", 1000)),
-        Option("candidates", CANDIDATES, "sequences in each iteration", partial(check_size, "candidates", 10**6)),
+        Option("lookahead", LOOKAHEAD, "high-level actions that are planned ahead", partial(check_size, "lookahead", 100)),
+        Option("candidates", CANDIDATES, "sequences in each iteration", partial(check_size, "candidates", 100_000)),
         Option("iterations", ITERATIONS, "iterations for each high-level action", partial(check_size, "iterations", 1000)),
     ),
     seconds=60.0,
     undefined=undefined,
+    check_run=check_run,
     accumulates=True,
     section="susd.report.sections.skills:ceiling",
 )

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from susd.training.agent import Agent
 
 PAIRS = 128
+STILL = 1e-5  # distance up to which two trajectories of a factor are the same
+RARE = 0.1  # a factor that moved in a smaller share of the pairs is left out of means: too rare to say what moves it
+RESAMPLES, TAIL = 1000, 2.5  # of the bootstrap over pairs, and the percent that its interval leaves out on either side
 
 Own = Mapping[str, tuple[int, ...]] | None  # as in EnvSpec
 Map = Callable[[Callable[[jax.Array], Any], jax.Array], Any]  # as jax.lax.map
@@ -38,12 +41,24 @@ class Control(NamedTuple):
     distance is Euclidean, in the factor's own units; in `balanced` every dimension that varies is compared alone and counts
     the same, so that a flag that is rarely on weighs as much as a position. `spread` is the distance between unrelated
     skills itself: how far the skills as a whole move each factor. Where the skill has one part, it says more than the
-    matrix, whose only row is 1.
+    matrix, whose only row is 1. The last two are the distances of `matrix` and `spread` pair by pair.
     """
 
     matrix: jax.Array
     balanced: jax.Array
     spread: jax.Array
+    changes: jax.Array  # [parts, pairs, N]
+    spreads: jax.Array  # [pairs, N]
+
+    @property
+    def moved(self) -> jax.Array:
+        """[N] the number of pairs of unrelated skills that differ in a factor."""
+        return (self.spreads > STILL).sum(axis=0)
+
+    @property
+    def counted(self) -> jax.Array:
+        """[N] whether a factor moved often enough to say what moves it."""
+        return self.moved >= RARE * self.spreads.shape[0]
 
 
 def loop(function: Callable[[jax.Array], Any], over: jax.Array) -> Any:
@@ -81,23 +96,23 @@ def control_matrix(
     membership = measured_factors(factors, own)[1]
 
     def distances(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Mean distance of each factor, [N], and of each dimension, [S]."""
+        """Mean distance over time of each factor in every pair, [pairs, N], and of each dimension in all pairs, [S]."""
         difference = a - b
-        return jnp.sqrt(difference**2 @ membership.T).mean(axis=(0, 1)), jnp.abs(difference).mean(axis=(0, 1))
+        return jnp.sqrt(difference**2 @ membership.T).mean(axis=0), jnp.abs(difference).mean(axis=(0, 1))
 
     reference = jnp.asarray(rollout(base, k_run))
-    factor_scale, dimension_scale = distances(jnp.asarray(rollout(skills.sample(k_other, pairs), k_run)), reference)
-    varies = dimension_scale > 1e-5
+    spreads, dimension_scale = distances(jnp.asarray(rollout(skills.sample(k_other, pairs), k_run)), reference)
+    varies = dimension_scale > STILL
 
     def row(part: jax.Array) -> tuple[jax.Array, jax.Array]:
         changed = jnp.asarray(rollout(skills.vary(jax.random.fold_in(k_vary, part), base, part), k_run))
         factor, dimension = distances(changed, reference)
-        share = jnp.where(varies, dimension / jnp.maximum(dimension_scale, 1e-5), 0.0)
-        balanced = jnp.matmul(membership, share) / jnp.maximum(jnp.matmul(membership, varies), 1.0)
-        return factor / jnp.maximum(factor_scale, 1e-5), balanced
+        share = jnp.where(varies, dimension / jnp.maximum(dimension_scale, STILL), 0.0)
+        return factor, jnp.matmul(membership, share) / jnp.maximum(jnp.matmul(membership, varies), 1.0)
 
-    matrix, balanced = over_parts(row, jnp.arange(skills.parts))
-    return Control(matrix, balanced, factor_scale)
+    changes, balanced = over_parts(row, jnp.arange(skills.parts))
+    spread = spreads.mean(axis=0)
+    return Control(changes.mean(axis=1) / jnp.maximum(spread, STILL), balanced, spread, changes, spreads)
 
 
 def own_cells(parts: Sequence[str], factors: Sequence[str]) -> np.ndarray | None:
@@ -107,20 +122,49 @@ def own_cells(parts: Sequence[str], factors: Sequence[str]) -> np.ndarray | None
     return np.array([[part == factor for factor in factors] for part in parts])
 
 
-def diagonal_ratio(matrix: jax.Array | np.ndarray, own: np.ndarray) -> jax.Array | np.ndarray:
-    """Mean of the diagonal over mean of the rest: how much more a skill part moves its own factor than the others."""
-    return matrix[own].mean() / (matrix[~own].mean() + 1e-9)
+def diagonal_means(matrix: jax.Array | np.ndarray, own: np.ndarray, counted: Any) -> tuple[jax.Array, jax.Array]:
+    """Mean of the diagonal, and of the rest, over the columns that count; not a number where there are none."""
+    return tuple(jnp.where(cells, matrix, 0.0).sum() / cells.sum() for cells in (own & counted, ~own & counted))
+
+
+def diagonal_ratio(matrix: jax.Array | np.ndarray, own: np.ndarray, counted: Any) -> jax.Array:
+    """How much more a part of the skill moves its own factor than the others, over the columns that count."""
+    diagonal, rest = diagonal_means(matrix, own, counted)
+    return diagonal / (rest + 1e-9)
+
+
+def ratio_interval(found: Control, own: np.ndarray) -> tuple[float, float]:
+    """The 95 % percentile interval of the ratio, from a bootstrap over pairs of skills (Efron, 1979)."""
+    changes, spreads, counted = (np.asarray(x) for x in (found.changes, found.spreads, found.counted))
+    pairs = len(spreads)
+    weights = np.random.default_rng(0).multinomial(pairs, np.full(pairs, 1 / pairs), RESAMPLES) / pairs
+    matrices = np.einsum("rp,ipj->rij", weights, changes) / np.maximum(weights @ spreads, STILL)[:, None]
+    ratios = matrices[:, own & counted].mean(axis=1) / (matrices[:, ~own & counted].mean(axis=1) + 1e-9)
+    low, high = np.percentile(ratios, (TAIL, 100 - TAIL))
+    return float(low), float(high)
 
 
 def summarise(parts: Sequence[str], factors: Sequence[str], found: Control) -> Result:
-    """The matrices with their names and, where every factor has a skill part, diagonal, rest and their ratio."""
-    matrix, balanced = np.asarray(found.matrix, float), np.asarray(found.balanced, float)
-    summary: Result = {"parts": list(parts), "factors": list(factors), "matrix": matrix.tolist()}
-    summary["balanced_matrix"] = balanced.tolist()
+    """The matrices with their names, how many pairs moved each factor and, where factors have parts, the ratio.
+
+    The columns of factors that never moved are empty. Means are over factors that moved in enough pairs.
+    """
+    moved, counted = np.asarray(found.moved), np.asarray(found.counted)
+
+    def rows(matrix: jax.Array) -> list[list[float | None]]:
+        return [[float(x) if n else None for x, n in zip(row, moved, strict=True)] for row in np.asarray(matrix)]
+
+    summary: Result = {"parts": list(parts), "factors": list(factors), "matrix": rows(found.matrix)}
+    summary["balanced_matrix"] = rows(found.balanced)
     summary["spread"] = dict(zip(factors, np.asarray(found.spread, float).tolist(), strict=True))
-    if (own := own_cells(parts, factors)) is not None:
-        summary |= {"diagonal": float(matrix[own].mean()), "off_diagonal": float(matrix[~own].mean())}
-        summary |= {"ratio": float(diagonal_ratio(matrix, own)), "balanced_ratio": float(diagonal_ratio(balanced, own))}
+    summary |= {"pairs": len(found.spreads), "moved": dict(zip(factors, moved.tolist(), strict=True))}
+    summary["left_out"] = [name for name, kept in zip(factors, counted, strict=True) if not kept]
+    if (own := own_cells(parts, factors)) is not None and counted.any():
+        diagonal, rest = diagonal_means(found.matrix, own, counted)
+        summary |= {"diagonal": float(diagonal), "off_diagonal": float(rest)}
+        summary["ratio"] = float(diagonal_ratio(found.matrix, own, counted))
+        summary["ratio_interval"] = list(ratio_interval(found, own))
+        summary["balanced_ratio"] = float(diagonal_ratio(found.balanced, own, counted))
     return summary
 
 
@@ -145,30 +189,55 @@ def row_names(result: Result) -> list[str]:
 
 def draw(path: Path, spec: EnvSpec, result: Result, artifacts: Artifacts) -> None:
     """The matrix as a heat map."""
-    figures.control_matrix(path, row_names(result), result["factors"], np.array(result["matrix"]), result.get("ratio"))
+    matrix = np.array(result["matrix"], float)
+    left_out = {name: f"{result['moved'][name]} of {result['pairs']} pairs" for name in result["left_out"]}
+    ratio, interval = result.get("ratio"), result.get("ratio_interval")
+    figures.control_matrix(path, row_names(result), result["factors"], matrix, ratio, interval, left_out)
 
 
 def facts(result: Result) -> Iterator[Fact]:
-    """The matrix, cell by cell; its summary where parts and factors correspond; and the spread of every factor."""
+    """The matrix, cell by cell; its summary where parts and factors correspond; spread and movement of every factor."""
     for part, row in zip(row_names(result), result["matrix"], strict=True):
         cells = zip(result["factors"], row, strict=True)
-        yield from ((f"{part}>{factor}", 0, "change", value) for factor, value in cells)
-    summary = ("diagonal", "off_diagonal", "ratio", "balanced_ratio")
+        yield from ((f"{part}>{factor}", 0, "change", value) for factor, value in cells if value is not None)
+    summary = ("diagonal", "off_diagonal", "ratio", "balanced_ratio", "pairs")
     yield from (("", 0, name, result[name]) for name in summary if name in result)
-    yield from ((factor, 0, "spread", value) for factor, value in result["spread"].items())
+    yield from (
+        ("", 0, f"ratio_{end}", x) for end, x in zip(("low", "high"), result.get("ratio_interval", ()), strict=False)
+    )
+    for metric in ("spread", "moved"):
+        yield from ((factor, 0, metric, value) for factor, value in result.get(metric, {}).items())
 
 
 def tables(report: Result) -> list[Table]:
-    """Diagonal, rest and ratio where parts and factors correspond, and the spread of every factor."""
+    """Diagonal, rest and ratio where parts and factors correspond; spread and movement of every factor."""
     results, found = report["results"], []
-    if "ratio" in results[0]:
-        columns = ("own factor (diagonal)", "other factors", "ratio")
-        values = ("diagonal", "off_diagonal", "ratio")
-        rows = [(one["seed"], tuple(f"{one[name]:.2f}" for name in values)) for one in results]
+    if summaries := [one for one in results if "ratio" in one]:
+        columns = ("own factor (diagonal)", "other factors", "ratio", "95 % interval")
+        rows: list[tuple[int, Row]] = [
+            (one["seed"], (*(f"{one[name]:.2f}" for name in ("diagonal", "off_diagonal", "ratio")), _interval(one)))
+            for one in summaries
+        ]
         found.append(seed_table("Control: change of a factor when one part of the skill is redrawn", columns, rows))
-    spreads: list[tuple[int, Row]] = [(one["seed"], tuple(f"{x:.2f}" for x in one["spread"].values())) for one in results]
+    factors: list[tuple[int, Row]] = []
+    for one in results:
+        moved = one.get("moved", {})
+        for name, spread in one["spread"].items():
+            pairs = f"{moved[name]} of {one['pairs']}" if name in moved else "-"
+            factors.append((one["seed"], (name, f"{spread:.3g}", pairs, _remark(one, name))))
     title = "Spread: distance of a factor between two unrelated skills, in its own units"
-    return [*found, seed_table(title, tuple(results[0]["spread"]), spreads)]
+    return [*found, seed_table(title, ("factor", "spread", "pairs that moved it", ""), factors)]
+
+
+def _interval(result: Result) -> str:
+    return " to ".join(f"{end:.2f}" for end in result["ratio_interval"]) if "ratio_interval" in result else "-"
+
+
+def _remark(result: Result, factor: str) -> str:
+    """Why a factor is not in the means."""
+    if factor not in result.get("left_out", ()):
+        return ""
+    return "moved too rarely: left out" if result["moved"][factor] else "never moved: left out"
 
 
 EVALUATION = Evaluation(

@@ -12,15 +12,19 @@ import jax
 import numpy as np
 
 from susd.collect import rollout_skills
-from susd.config import Config
 from susd.envs.base import close
 from susd.envs.vector import is_functional
-from susd.errors import UserError, format_exception
+from susd.errors import UserError, shown
 from susd.evaluation import coverage
 from susd.evaluation.registry import Evaluation, Result, evaluation
 from susd.methods.registry import method
+from susd.paths import user_path
+from susd.plugins import Trust
 from susd.runs.atomic import write_json
-from susd.runs.folder import RunFolder, read_json
+from susd.runs.find import writable_run
+from susd.runs.folder import RunFolder
+from susd.runs.progress import Waiting, optional
+from susd.runs.untrusted import interpreting, read_object
 from susd.training.agent import Agent, load_all, part_names
 from susd.training.resources import use_compilation_cache
 from susd.viz import figures, video
@@ -31,21 +35,36 @@ HOST_STEPS = 4_000  # of the default coverage in a host environment, which is sl
 MAX_SEED = 2**31 - 1
 
 
-def evaluate(run: str | Path, name: str, seed: int = 0, *, agents: list[Agent] | None = None, **options: Any) -> Result:
+def evaluate(
+    run: str | Path,
+    name: str,
+    seed: int = 0,
+    *,
+    agents: list[Agent] | None = None,
+    trust: Trust = False,
+    **options: Any,
+) -> Result:
     """Evaluate every seed of a run; writes RUN/evaluation/NAME.json and RUN/figures/NAME.png and returns the JSON.
 
+    Results of skills that come with the package are written to a copy of them, runs/NAME.
+
     `name` is a built-in or registered evaluation, or FILE.py:NAME; `options` are those of the evaluation. `agents` are
-    those of `load_all(run)`, if they are loaded already.
+    those of `load_all(run)`, if they are loaded already; `trust` is that of `susd.load`.
     """
     found = evaluation(name)
     options = found.check_options(options)
     if type(seed) is not int or not 0 <= seed <= MAX_SEED:
-        raise UserError(f"--seed is {seed}; it must be from 0 to {MAX_SEED}")
-    folder = RunFolder.open(Path(run))
-    config = Config.from_json(folder.config)
+        raise UserError(f"--seed is {shown(seed)}; it must be from 0 to {MAX_SEED}")
+    if agents is not None and not (isinstance(agents, list) and agents and all(isinstance(a, Agent) for a in agents)):
+        raise UserError(f"agents is {shown(agents)}; it must be a list of agents, as `load_all` returns it")
+    folder = RunFolder.open(user_path("the run", run))
+    config = agents[0].trainer.config if agents else folder.load_config(trust)
     _refuse(found.undefined(config.env, method(config.method)))
-    with loaded(run, agents) as agents:
-        _refuse(found.undefined(agents[0].trainer.env.spec, method(config.method)))
+    with loaded(run, agents, trust) as agents:
+        spec, card = agents[0].trainer.env.spec, method(config.method)
+        _refuse(found.undefined(spec, card))
+        found.check_run(spec, card, options)
+        folder = RunFolder.open(writable_run(run))
         results = [_evaluate_seed(found, agent, seed, options, folder, draw=agent is agents[0]) for agent in agents]
     path = folder.path / "evaluation" / f"{found.name}.json"
     if found.accumulates:
@@ -80,77 +99,88 @@ def _evaluate_seed(
 
 def _with_earlier(results: list[Result], path: Path, config: dict[str, Any]) -> list[Result]:
     """The results with the entries of an earlier report that they lack, where config, seed and epoch are the same."""
-    earlier = read_json(path) if path.is_file() else {}
-    if earlier.get("config") != config:
+    try:
+        earlier = read_object(path, {"config": dict, "results": list}) if path.is_file() else {"config": {}}
+        if earlier["config"] != config:
+            return results
+        with interpreting(path, "the results of an evaluation"):
+            known = {(one["seed"], one["epoch"]): dict(one) for one in earlier["results"]}
+    except UserError as error:  # what was just measured is worth more
+        print(f"replaced: {error}", file=sys.stderr)
         return results
-    known = {(one["seed"], one["epoch"]): one for one in earlier["results"]}
     return [known.get((one["seed"], one["epoch"]), {}) | one for one in results]
 
 
 @contextmanager
-def loaded(run: str | Path, agents: list[Agent] | None = None) -> Iterator[list[Agent]]:
+def loaded(run: str | Path, agents: list[Agent] | None = None, trust: Trust = False) -> Iterator[list[Agent]]:
     """The agents of a run. Those that are given are used; others are loaded, and their environment is closed at the end."""
     if agents is not None:
         yield agents
         return
     use_compilation_cache()
-    agents = load_all(run)
+    agents = load_all(run, trust=trust)
     try:
         yield agents
     finally:
         close(agents[0].trainer.env)  # which all seeds share
 
 
-def evaluate_default(run: str | Path, agents: list[Agent] | None = None) -> list[Result]:
-    """The evaluations at the end of every training: coverage, where there are positions, and control."""
-    with loaded(run, agents) as agents:
-        env, reports = agents[0].trainer.env, []
+def evaluate_default(
+    run: str | Path, agents: list[Agent] | None = None, quiet: bool = True, trust: Trust = False
+) -> list[Result]:
+    """The evaluations at the end of every training: coverage, where there are positions, and control.
+
+    One that fails is reported in one line: the run is worth more.
+    """
+    reports: list[Result] = []
+    with loaded(run, agents, trust) as agents:
+        env = agents[0].trainer.env
         if env.spec.planes:
             steps = coverage.STEPS if is_functional(env) else HOST_STEPS
-            reports.append(evaluate(run, "coverage", agents=agents, steps=steps))
-        return [*reports, evaluate(run, "control", agents=agents)]
+            with optional("coverage"), Waiting("evaluating coverage", quiet):
+                reports.append(evaluate(run, "coverage", agents=agents, steps=steps))
+        with optional("control"), Waiting("evaluating control", quiet):
+            reports.append(evaluate(run, "control", agents=agents))
+    return reports
 
 
-def draw_figures(run: str | Path, seed: int = 0, agents: list[Agent] | None = None) -> list[Path]:
-    """Learning curves, trajectories coloured by skill, and a video of several skills; the paths written."""
-    folder = RunFolder.open(Path(run))
-    with loaded(run, agents) as agents:
+def draw_figures(
+    run: str | Path, seed: int = 0, agents: list[Agent] | None = None, quiet: bool = True, trust: Trust = False
+) -> list[Path]:
+    """Learning curves, trajectories coloured by skill, and a video of several skills; the paths written.
+
+    What cannot be drawn is reported in one line.
+    """
+    folder, found = RunFolder.open(writable_run(run)), list[Path]()
+    with loaded(run, agents, trust) as agents:
         agent = agents[0]
-        return [*_learning_curves(folder, agent), *_trajectories(folder, agent, seed), *_video(folder, agent, seed)]
+        with optional("learning curves"):
+            metrics = method(agent.trainer.config.method).metrics
+            found.append(learning_curves(folder.figures / "learning_curves.png", folder.read_metrics(), metrics))
+        if agent.trainer.env.spec.planes:
+            with optional("trajectories"), Waiting("drawing trajectories", quiet):
+                found.append(_trajectories(folder, agent, seed))
+        with optional("video"), Waiting("drawing the video", quiet):
+            found.append(_video(folder, agent, seed))
+    return found
 
 
-def _learning_curves(folder: RunFolder, agent: Agent) -> list[Path]:
-    rows, metrics = folder.read_metrics(), method(agent.trainer.config.method).metrics
-    try:
-        return [learning_curves(folder.figures / "learning_curves.png", rows, metrics)]
-    except UserError as error:  # a run that is too short has none
-        print(f"no learning curves: {error}", file=sys.stderr)
-        return []
-
-
-def _trajectories(folder: RunFolder, agent: Agent, seed: int) -> list[Path]:
+def _trajectories(folder: RunFolder, agent: Agent, seed: int) -> Path:
     trainer, env = agent.trainer, agent.trainer.env
-    if not env.spec.planes:
-        return []
     space, policy = trainer.learner.method.skills, trainer.policy(agent.actor, sampled=False)
     skills = space.sample(jax.random.key(seed), TRAJECTORIES)
     found = rollout_skills(env, policy, skills, trainer.horizon, jax.random.key(seed))
     obs = np.concatenate([np.asarray(found.obs[:1]), np.asarray(found.next_obs)])
     path = folder.figures / "trajectories.png"
     parts = np.asarray(space.split(skills))
-    return [figures.trajectories(path, env.spec, obs, parts, space.discrete, part_names(trainer))]
+    return figures.trajectories(path, env.spec, obs, parts, space.discrete, part_names(trainer))
 
 
-def _video(folder: RunFolder, agent: Agent, seed: int) -> list[Path]:
-    """The first skills of the figure, next to each other; nothing where the environment cannot be drawn."""
+def _video(folder: RunFolder, agent: Agent, seed: int) -> Path:
+    """The first skills of the figure, next to each other."""
     trainer, env, space = agent.trainer, agent.trainer.env, agent.trainer.learner.method.skills
     policy, key = trainer.policy(agent.actor, sampled=False), jax.random.key(seed)
     skills = space.sample(key, TRAJECTORIES)[:TILES]
-    try:
-        frames = video.skill_frames(env, policy, skills, trainer.horizon, key)
-    except Exception as error:  # user-defined drawing may raise anything, and the results are worth more than the video
-        reason = str(error) if isinstance(error, UserError) else format_exception(error)
-        print(f"no video: {reason.splitlines()[0]}", file=sys.stderr)
-        return []
+    frames = video.skill_frames(env, policy, skills, trainer.horizon, key)
     titles = video.skill_titles(part_names(trainer), np.asarray(space.split(skills)), space.discrete)
-    return [video.skill_video(folder.videos / "skills.mp4", frames, titles)]
+    return video.skill_video(folder.videos / "skills.mp4", frames, titles)

@@ -53,7 +53,7 @@ def _of_skills(trainer: Trainer) -> OnlineEvaluation:
         if diagonal is not None:
             episodes = lambda drawn, key: observations(drawn, key, trainer.horizon)  # noqa: E731
             found = control.control_matrix(factors, skills, episodes, key, 32, over_parts=jax.lax.map, own=own)
-            result["control_ratio"] = jnp.asarray(control.diagonal_ratio(found.matrix, diagonal))
+            result["control_ratio"] = control.diagonal_ratio(found.matrix, diagonal, found.counted)
         return result
 
     def all_seeds(sac: SacState, epoch: jax.Array) -> Measurements:

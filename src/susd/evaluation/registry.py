@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from susd import plugins
-from susd.errors import UserError
+from susd.config import MOST_TEXT
+from susd.errors import UserError, shown
 from susd.runs.tables import Table, seed_table
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ Result = dict[str, Any]  # of one training seed, as JSON
 Artifacts = dict[str, Any]  # arrays that the figure needs and the JSON does not hold
 Fact = tuple[str, int, str, float]  # subject, step, metric, value
 OF_SEED = ("seed", "epoch")  # entries of a result that say which agent was evaluated
+LARGEST = 10**15  # of any number; an evaluation may allow less
 NOT_EVALUATIONS = ("registry", "evaluate", "online", "state_goals")  # the other modules of this package
 
 
@@ -38,6 +40,19 @@ class Option:
     default: int | float | str
     help: str
     check: Callable[[Any], None] = lambda value: None  # raises a UserError that names the value and what is allowed
+
+    def check_type(self, evaluation: str, value: Any) -> None:
+        """Refuse a value of another type than that of the default, and one that no program can work with."""
+        kind: Any = type(self.default)
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            kinds = {int: "an integer", float: "a number", str: "text"}
+            raise UserError(f"{self.name} of evaluation {evaluation!r} is {shown(value)}; it must be {kinds[kind]}")
+        if kind is str:
+            fits, allowed = len(value) <= MOST_TEXT and value.isprintable(), f"at most {MOST_TEXT} characters of text"
+        else:
+            fits, allowed = abs(value) <= LARGEST, f"a number from -{LARGEST:g} to {LARGEST:g}"
+        if not fits:  # also where the value is not a number
+            raise UserError(f"{self.name} of evaluation {evaluation!r} is {shown(value)}; it must be {allowed}")
 
 
 def no_figure(path: Path, spec: EnvSpec, result: Result, artifacts: Artifacts) -> None:
@@ -65,6 +80,10 @@ def _numbers(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, f
             yield f"{path}{name}", float(value)
 
 
+def any_run(spec: EnvSpec, card: Card, options: Mapping[str, Any]) -> None:
+    """The `check_run` of an evaluation whose options mean the same in every run."""
+
+
 def always_defined(env: str | EnvSpec, card: Card) -> str:
     """The `undefined` of an evaluation that every run has."""
     return ""
@@ -84,6 +103,9 @@ class Evaluation:
     options: tuple[Option, ...] = ()
     seconds: float = 60.0  # what it roughly takes on one core
     undefined: Callable[[str | EnvSpec, Card], str] = always_defined  # (environment, method): why it has no value, or ""
+    check_run: Callable[[EnvSpec, Card, Mapping[str, Any]], None] = (
+        any_run  # raises a UserError for options that do not fit
+    )
     accumulates: bool = False  # a report keeps the entries of earlier calls over the same weights that a new one lacks
     section: str = ""  # module:function of its section of the report; "" for the generic section
 
@@ -94,9 +116,7 @@ class Evaluation:
             if name not in known:
                 has = f"its options are {', '.join(known)}" if known else "it has no options"
                 raise UserError(f"evaluation {self.name!r} has no option {name!r}; {has}")
-            kind = type(known[name].default)
-            if type(value) is not kind and not (kind is float and type(value) is int):
-                raise UserError(f"{name} of evaluation {self.name!r} is {value!r}; it must be of type {kind.__name__}")
+            known[name].check_type(self.name, value)
         values = {name: option.default for name, option in known.items()} | dict(given)
         for name, option in known.items():
             option.check(values[name])
@@ -115,6 +135,8 @@ def names() -> tuple[str, ...]:
 
 def evaluation(name: str) -> Evaluation:
     """The evaluation of that name, or the object of FILE.py:NAME."""
+    if not isinstance(name, str):
+        raise UserError(f"the evaluation is {shown(name)}; it must be the name of one: {', '.join(names())}")
     if name in _built_in():
         found = import_module(f"susd.evaluation.{_built_in()[name]}").EVALUATION
     elif plugins.is_file(name):
@@ -122,7 +144,7 @@ def evaluation(name: str) -> Evaluation:
     elif name in plugins.registered("evaluations"):
         found = plugins.load("evaluations", name)
     else:
-        raise UserError(f"unknown evaluation {name!r}; there are: {', '.join(names())}, FILE.py:NAME")
+        raise UserError(f"unknown evaluation {shown(name)}; there are: {', '.join(names())}, FILE.py:NAME")
     if not isinstance(found, Evaluation):
         raise UserError(f"{name!r} is of type {type(found).__name__}, not an Evaluation")
     return found

@@ -24,6 +24,7 @@ from susd.evaluation.registry import Fact, Result
 from susd.runs.tables import Row, Table, seed_table
 from susd.training.agent import part_names
 from susd.training.goals import Goal, movable, read_goal, rest_skills
+from susd.training.resources import available_memory
 from susd.training.trainer import subkey
 from susd.viz import figures
 
@@ -120,6 +121,12 @@ def measure(agent: Agent, seed: int, text: str, steps: int, goals: int, toleranc
     if given is not None:
         given.parts(spec, part_names(agent.trainer))  # refused before anything runs
     episodes = Episodes(agent, goals, steps or agent.trainer.horizon, seed)
+    need, have = 16 * goals * episodes.steps * spec.obs_size, available_memory()  # bytes of the states of four sets
+    if need > 0.9 * have:
+        raise UserError(
+            f"--goals is {goals} with episodes of {episodes.steps} steps; this needs {need / 2**30:.1f} GiB of memory, but "
+            f"only {have / 2**30:.1f} are available"
+        )
     visited, other = episodes.random("goals"), episodes.random("random")
     factors = _factors(agent, given)
     spread = {name: _spread(spec, visited, other, list(indices)) for name, indices in factors.items()}

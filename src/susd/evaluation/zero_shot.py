@@ -6,7 +6,7 @@ Ant and HalfCheetah have the paper's protocols, with rewards for positions; `sta
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +22,7 @@ from susd.evaluation.registry import OF_SEED, Artifacts, Evaluation, Fact, Optio
 from susd.methods.base import Method
 from susd.runs.tables import Row, Table, seed_table
 from susd.tasks.goals import RULES, GoalTask, Rules
-from susd.training.goals import goal_values, undirected
+from susd.training.goals import goal_values, read_goal
 from susd.viz import figures
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SEEDS = 8  # environment seeds, in as many parallel environments
 STEPS = 20_000  # of every seed
-MAX_GOALS = 100_000
+MAX_GOALS, MAX_STEPS = 100_000, 1_000_000
 POINTS = 200  # of a curve
 QUANTILE = 2.364624  # Student's t with SEEDS - 1 degrees of freedom, 97.5 %
 SELECTIONS = {  # how a skill is selected in the paper's protocols
@@ -238,9 +238,9 @@ def _reward_tables(report: Result) -> list[Table]:
 
 
 def check_steps(steps: int) -> None:
-    """Refuse a negative number of steps."""
-    if steps < 0:
-        raise UserError(f"--steps is {steps}; it must be at least 1, or 0 for the default")
+    """Refuse a negative or very large number of steps."""
+    if not 0 <= steps <= MAX_STEPS:
+        raise UserError(f"--steps is {steps}; it must be from 1 to {MAX_STEPS}, or 0 for the default")
 
 
 def check_goal(text: str) -> None:
@@ -261,9 +261,15 @@ def check_tolerance(tolerance: float) -> None:
         raise UserError(f"--tolerance is {tolerance}; it must be above 0")
 
 
+def check_run(spec: EnvSpec, card: Card, options: Mapping[str, Any]) -> None:
+    """Refuse a goal whose names or values are not those of the environment."""
+    if options["goal"]:
+        read_goal(spec, options["goal"])
+
+
 def undefined(env: str | EnvSpec, card: Card) -> str:
     """It needs an embedding whose differences are directions for skills."""
-    return undirected(card)
+    return card.without_goals
 
 
 EVALUATION = Evaluation(
@@ -299,6 +305,7 @@ EVALUATION = Evaluation(
     ),
     seconds=180.0,
     undefined=undefined,
+    check_run=check_run,
     accumulates=True,
     section="susd.report.sections.skills:zero_shot",
 )

@@ -13,9 +13,12 @@ from typing import Any
 from susd.downstream.config import USUAL
 from susd.errors import UserError
 from susd.evaluation.registry import OF_SEED, evaluation, value_facts
+from susd.experiments import metrics_store
 from susd.experiments.metrics_store import SECONDS, Fact
-from susd.runs import checkpoint
-from susd.runs.folder import RunFolder, config_hash, read_json
+from susd.plugins import Trust, check_trust
+from susd.runs import header
+from susd.runs.folder import RunFolder, config_hash
+from susd.runs.untrusted import interpreting, read_object
 
 Value = tuple[str, int, str, float]  # subject, step, metric, value
 TRAINING = {  # metrics that are measured during training, and what they are
@@ -68,8 +71,8 @@ def training_values(folder: RunFolder, seed: int) -> Iterator[Value]:
 
 def _last_checkpoint(folder: RunFolder) -> dict[str, Any]:
     """The meta data of the newest checkpoint; empty if there is none."""
-    found = checkpoint.checkpoints(folder.checkpoints)
-    return dict(checkpoint.inspect(found[0])["meta"]) if found else {}
+    found = header.checkpoints(folder.checkpoints)
+    return header.training_meta(header.inspect(found[0]), found[0]) if found else {}
 
 
 def evaluation_values(report: dict[str, Any], index: int = 0) -> Iterator[Value]:
@@ -118,22 +121,38 @@ def is_run(path: Path) -> bool:
 
 def facts_of_run(path: str | Path, label: str = "") -> list[Fact]:
     """All facts of a run folder; see `records_of`."""
-    return [fact for record in records_of(path, label) for fact in record.facts]
+    return [fact for record in records_of(path, label) for fact in facts_of(record, path)]
 
 
-def records_of(path: str | Path, label: str = "") -> list[Record]:
-    """All records of a run folder; the label distinguishes runs of one method, and is its name by default."""
+def facts_of(record: Record, path: str | Path) -> list[Fact]:
+    """The facts of a record of a run folder, which any file of results may hold."""
+    with interpreting(path, "the results of a run"):
+        return metrics_store.checked(record.facts, str(path))
+
+
+def records_of(path: str | Path, label: str = "", trust: Trust = False) -> list[Record]:
+    """All records of a run folder; the label distinguishes runs of one method, and is its name by default.
+
+    The values of an evaluation in a file (FILE.py:NAME) are read by its code, which has to be trusted.
+    """
     path = Path(path)
     if (path / "result.json").is_file():
-        return list(_of_task(read_json(path / "result.json"), label))
+        return _task_records(path / "result.json", label)
     folder = RunFolder.open(path)
     label = label or default_label(folder.config)
-    records = list(_of_training(folder, label))
+    with interpreting(path, "the metrics of a run"):
+        records = list(_of_training(folder, label))
     for file in sorted((path / "evaluation").glob("*.json")):
-        records += _of_evaluation(folder, file.stem, read_json(file), label)
+        with interpreting(file, "the results of an evaluation"):
+            records += _of_evaluation(folder, file.stem, read_object(file), label, trust)
     for file in sorted(path.glob("downstream/*/result.json")):
-        records += _of_task(read_json(file), label)
+        records += _task_records(file, label)
     return records
+
+
+def _task_records(file: Path, label: str) -> list[Record]:
+    with interpreting(file, "the result of a task"):
+        return list(_of_task(read_object(file), label))
 
 
 def default_label(config: dict[str, Any]) -> str:
@@ -171,8 +190,9 @@ def _of_training(folder: RunFolder, label: str) -> Iterator[Record]:
             yield Record(columns, _trained(config, epoch), folder.meta, values)
 
 
-def _of_evaluation(folder: RunFolder, name: str, report: dict[str, Any], label: str) -> Iterator[Record]:
+def _of_evaluation(folder: RunFolder, name: str, report: dict[str, Any], label: str, trust: Trust) -> Iterator[Record]:
     config = folder.config
+    check_trust([report["evaluation"]], trust, str(folder.path / "evaluation" / f"{name}.json"))
     asked = {key: value for key, value in report.items() if key not in ("results", "config", "meta", "run")}
     for index, result in enumerate(report["results"]):
         values, seed = list(evaluation_values(report, index)), result["seed"]

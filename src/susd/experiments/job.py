@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import dataclasses
 import fcntl
+import math
 import os
 import sys
 import threading
@@ -18,17 +19,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from susd.config import Config, configure
-from susd.errors import UserError
+from susd.errors import UserError, headline
 from susd.experiments import extract, metrics_store
 from susd.experiments.extract import Value
 from susd.experiments.metrics_store import CONFIGS, FACTS, SECONDS
 from susd.experiments.suite import Job, load
+from susd.plugins import Trust
 from susd.runs.atomic import replace_file
-from susd.runs.folder import RunFolder, describe_machine
+from susd.runs.folder import RunFolder, describe_machine, differences
 
 if TYPE_CHECKING:
     from susd.downstream.config import DownstreamConfig
 
+MAX_PIXELS = 50_000_000  # of a figure
 Outcome = tuple[list[Value], dict[str, Any]]  # the values of a job and its meta data
 
 
@@ -42,7 +45,7 @@ def run_job(job: Job, runs: Path, results: Path) -> None:
         folder = runs / job.run
         values, meta = {"train": _train, "downstream": _learn_task}.get(job.phase, _evaluate)(job, folder)
         if job.draws:
-            keep_figure(folder, results / "trajectories" / f"{job.environment}-{job.label}.png")
+            keep_figure(folder, results / "trajectories" / f"{job.environment}-{job.label}.png", _named(job))
         columns = {name: getattr(job, name) for name in ("run", "label", "method", "environment", "seed", "phase")}
         columns |= {"job": job.name, "config_hash": job.hash}
         values.append(("", 0, SECONDS, time.perf_counter() - began))
@@ -62,23 +65,29 @@ def _train(job: Job, path: Path) -> Outcome:
     assert job.trained is not None
     started = (path / "config.json").exists()
     if started:
-        known = Config.from_json(RunFolder.open(path).config)
-        if known != job.trained:
-            wanted, other = job.trained.to_json(), known.to_json()
-            name = next(name for name in {**wanted, **other} if wanted.get(name) != other.get(name))
-            raise UserError(
-                f"{path} holds another run: its {name} is {other.get(name)!r}, not {wanted.get(name)!r}; delete it first"
-            )
-    train(None if started else job.trained, run=path, resume=started, quiet=True)
+        _check_run(job, path)
+    train(None if started else job.trained, run=path, resume=started, quiet=True, trust=_named(job))
     folder = RunFolder.open(path)
     return list(extract.training_values(folder, job.seed)), folder.meta
 
 
-def keep_figure(run: Path, target: Path) -> None:
+def _check_run(job: Job, path: Path) -> None:
+    """Refuse a folder with another run than the one of the job; nothing that it names is imported."""
+    assert job.trained is not None
+    for name, (found, wanted) in differences(RunFolder.open(path).config, job.trained.to_json()).items():
+        raise UserError(f"{path} holds another run: its {name} is {found!r}, not {wanted!r}; delete it first")
+
+
+def _named(job: Job) -> tuple[str, ...]:
+    """The code that whoever runs a suite has named in it."""
+    return () if job.trained is None else (job.trained.env, job.trained.method)
+
+
+def keep_figure(run: Path, target: Path, trust: Trust = False) -> None:
     """Draw the run, and keep the figure of its trajectories with the results."""
     from susd.evaluation.evaluate import draw_figures
 
-    for path in draw_figures(run):
+    for path in draw_figures(run, trust=trust):
         if path.name == "trajectories.png":
             copy_figure(path, target)
 
@@ -87,14 +96,22 @@ def copy_figure(path: Path, target: Path) -> None:
     """A PNG file with 256 colours, which needs a third of the space."""
     from PIL import Image
 
+    try:
+        with Image.open(path, formats=["PNG"]) as image:
+            if math.prod(image.size) > MAX_PIXELS:
+                raise ValueError(f"it has {image.size[0]} x {image.size[1]} pixels")
+            smaller = image.convert("RGB").quantize(256)
+    except Exception as error:  # PIL raises many types for bytes that are no image
+        raise UserError(f"{path} is not a figure: {headline(error)}") from error
     with replace_file(target) as temporary:
-        Image.open(path).convert("RGB").quantize(256).save(temporary, format="PNG", optimize=True)
+        smaller.save(temporary, format="PNG", optimize=True)
 
 
 def _evaluate(job: Job, path: Path) -> Outcome:
     from susd.evaluation.evaluate import evaluate
 
-    report = evaluate(path, job.evaluation, **job.config)
+    _check_run(job, path)
+    report = evaluate(path, job.evaluation, trust=_named(job), **job.config)
     return list(extract.evaluation_values(report)), describe_machine(job.config, "")
 
 
@@ -102,8 +119,11 @@ def _learn_task(job: Job, path: Path) -> Outcome:
     from susd.downstream.config import DownstreamConfig
     from susd.downstream.train import run_downstream
 
+    if job.trained is not None:
+        _check_run(job, path)
     config = DownstreamConfig(**(job.config | ({} if job.trained is None else {"run": str(path)})))
-    result = run_downstream(config, path / "downstream" / job.name.rpartition("/")[2], force=True, video=False)
+    out = path / "downstream" / job.name.rpartition("/")[2]
+    result = run_downstream(config, out, force=True, video=False, trust=_named(job))
     return list(extract.task_values(result)), result["meta"]
 
 
@@ -115,7 +135,7 @@ def check_tasks(jobs: Iterable[Job]) -> None:
     checked = set()
     for job in (job for job in jobs if job.phase == "downstream"):
         config = DownstreamConfig(**job.config)
-        base = job.trained or configure(config.entry.env, config.preset, env_options=config.env_options)
+        base = job.trained or _without_run(config)
         what = (config.task, config.horizon, config.skill_steps, repr(base.env_options), base.env, config.layout)
         if config.entry not in BUILT_IN and what not in checked:
             checked.add(what)
@@ -123,6 +143,11 @@ def check_tasks(jobs: Iterable[Job]) -> None:
                 _check_task(config, base)
             except UserError as error:
                 raise UserError(f"{job.name}: {error}") from None
+
+
+def _without_run(config: DownstreamConfig) -> Config:
+    """The config of the environment of a task without a run."""
+    return configure(config.entry.env, config.preset, env_options=config.env_options, horizon=config.env_horizon)
 
 
 def _check_task(config: DownstreamConfig, base: Config) -> None:

@@ -20,10 +20,11 @@ from typing import Any
 
 from susd.errors import UserError
 from susd.runs.atomic import write_json
-from susd.runs.folder import read_json
+from susd.runs.untrusted import MalformedError, describe, parse_json, read_lines, read_object
 
 FACTS, CONFIGS = "facts.jsonl", "configs.json"
 SECONDS = "seconds"  # the metric of how long a job took
+MAX_FACTS, MAX_TEXT, MAX_VALUE = 2_000_000, 1000, 1e38  # of a file, of a name, and of a value: that of a float32
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,9 @@ class Fact:
 
 
 _OF_FACT = ("subject", "step", "metric", "value")
-_TYPES = {field.name: {"int": int, "float": (int, float)}.get(str(field.type), str) for field in dataclasses.fields(Fact)}
+_TYPES: dict[str, Any] = {
+    field.name: {"int": int, "float": (int, float)}.get(str(field.type), str) for field in dataclasses.fields(Fact)
+}
 _OF_JOB = tuple(name for name in _TYPES if name not in _OF_FACT)
 
 
@@ -64,13 +67,13 @@ def append(path: Path, facts: Sequence[Fact]) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed or the process dies
-            file.seek(0)
-            before = file.read()
-            recorded = {row["job"]: row["config_hash"] for _, row in _rows(before, path)}
+            recorded = {row["job"]: row["config_hash"] for _, row in _rows(path)}
             if recorded.get(facts[0].job) == facts[0].config_hash:
                 return False
             # A process that was killed here may have left an incomplete line. It stays, and readers skip it.
-            newline = b"\n" if before and not before.endswith(b"\n") else b""
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 1))
+            newline = b"\n" if size and file.read(1) != b"\n" else b""
             file.write(newline + json.dumps(line, allow_nan=False).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -85,7 +88,7 @@ def append_configs(path: Path, configs: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path.with_name(f".{path.name}.lock"), "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            known = read_json(path) if path.exists() else {}
+            known = read_object(path) if path.exists() else {}
             if new := {name: config for name, config in configs.items() if name not in known}:
                 write_json(path, known | new)
     except OSError as error:
@@ -96,10 +99,23 @@ def load(path: Path) -> list[Fact]:
     """The facts of all finished jobs; of a job that ran again with other options, the later ones."""
     if not path.exists():
         return []
-    try:
-        return _parse(path.read_bytes(), path)
-    except OSError as error:
-        raise UserError(f"cannot read results from {path}: {error.strerror}") from error
+    jobs: dict[str, list[Fact]] = {}
+    left = MAX_FACTS
+    for number, row in _rows(path):
+        facts = row.pop("facts")
+        if (left := left - len(facts)) < 0:
+            raise UserError(f"{path} holds more than {MAX_FACTS} facts")
+        jobs.pop(row["job"], None)
+        jobs[row["job"]] = [_fact(row, fact, f"{path}: line {number}") for fact in facts]
+    return [fact for facts in jobs.values() for fact in facts]
+
+
+def checked(facts: list[Fact], where: str) -> list[Fact]:
+    """Refuse facts that no file of results may hold, before they are written."""
+    for fact in facts:
+        for name in _TYPES:
+            _check(name, getattr(fact, name), where)
+    return facts
 
 
 def finished(facts: Iterable[Fact]) -> set[tuple[str, str]]:
@@ -124,35 +140,35 @@ def _job(fact: Fact) -> dict[str, Any]:
     return {name: getattr(fact, name) for name in _OF_JOB}
 
 
-def _rows(content: bytes, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The lines of a file with their numbers."""
-    for number, line in enumerate(content.split(b"\n"), 1):
-        if not line:
-            continue
+    for number, line in read_lines(path):
         try:
-            row = json.loads(line)
-        except ValueError:
+            row = parse_json(line, f"{path}: line {number}")
+        except MalformedError:
             continue  # an incomplete line of a process that was killed
         if not isinstance(row, dict) or set(row) != {*_OF_JOB, "facts"} or not isinstance(row["facts"], list):
             columns = ", ".join((*_OF_JOB, "facts"))
             raise UserError(f"{path} does not hold results: line {number} does not have exactly the columns {columns}")
+        for name in _OF_JOB:
+            _check(name, row[name], f"{path}: line {number}")
         yield number, row
-
-
-def _parse(content: bytes, path: Path) -> list[Fact]:
-    """The facts of every job, each job as it was recorded last."""
-    jobs: dict[str, list[Fact]] = {}
-    for number, row in _rows(content, path):
-        facts = row.pop("facts")
-        jobs.pop(row["job"], None)
-        jobs[row["job"]] = [_fact(row, fact, f"{path}: line {number}") for fact in facts]
-    return [fact for facts in jobs.values() for fact in facts]
 
 
 def _fact(job: dict[str, Any], fact: Any, where: str) -> Fact:
     if not isinstance(fact, list) or len(fact) != len(_OF_FACT):
-        raise UserError(f"{where} has the fact {fact!r}; a fact is [{', '.join(_OF_FACT)}]")
-    row = job | dict(zip(_OF_FACT, fact, strict=True))
-    if wrong := [name for name, kind in _TYPES.items() if not isinstance(row[name], kind)]:  # type: ignore[arg-type]
-        raise UserError(f"{where} has the {wrong[0]} {row[wrong[0]]!r}")
-    return Fact(**row)
+        raise UserError(f"{where} has the fact {fact!r:.200}; a fact is [{', '.join(_OF_FACT)}]")
+    for name, value in zip(_OF_FACT, fact, strict=True):
+        _check(name, value, where)
+    return Fact(**job, **dict(zip(_OF_FACT, fact, strict=True)))
+
+
+def _check(name: str, value: Any, where: str) -> None:
+    """Refuse a value that the column of a fact cannot have."""
+    fits = isinstance(value, _TYPES[name]) and not isinstance(value, bool)
+    if isinstance(value, str):
+        fits = fits and len(value) <= MAX_TEXT and value.isprintable()
+    elif fits:
+        fits = abs(value) <= MAX_VALUE if name == "value" else value >= 0
+    if not fits:
+        raise UserError(f"{where} has the {name} {describe(value)}")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import socket
+import threading
 import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -119,8 +121,11 @@ def _connect(address: str | None, workers: int | None) -> Any:
         options |= {"object_store_memory": 100 * 2**20, "_system_config": {"worker_niceness": 0}}
     else:
         options = {"address": address}
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray's own would end the command with another exit code
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         if address is None:
             raise UserError(f"cannot start Ray on this machine: {error}") from error

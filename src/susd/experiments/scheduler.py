@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from susd.errors import UserError
+from susd.errors import UserError, shown
 from susd.evaluation.registry import evaluation
 from susd.experiments import metrics_store
 from susd.experiments.job import check_tasks, is_trained
 from susd.experiments.metrics_store import FACTS, SECONDS, Fact
+from susd.experiments.preflight import check_runs
 from susd.experiments.suite import Job, Suite
 from susd.runs.atomic import write_text
-from susd.runs.folder import make_folder
+from susd.runs.folder import check_writable, make_folder
 from susd.runs.progress import Progress, duration
 
 ATTEMPTS = 2  # a job that dies is repeated once
@@ -161,6 +162,7 @@ def run(suite: Suite, engine: Engine, runs: Path, results: Path, quiet: bool = F
     finished -= needed
     skipped = len(suite.jobs) - len(waiting)
     check_tasks(waiting)
+    check_runs(waiting, runs)
     for folder in (runs, results):
         make_folder(folder)
     write_text(results / "suite.toml", suite.text)
@@ -266,12 +268,14 @@ def folders(suite: Suite, runs: Path | None, results: Path | None) -> tuple[Path
 
 
 def engine_of(name: str, address: str | None, workers: int | None, runs: Path, results: Path) -> Engine:
-    """The engine of that name."""
+    """The engine of that name; refuses folders that cannot be written to, before any of them is made."""
+    for folder in (runs, results):
+        check_writable(folder, "folder")
     if name == "ray":
         from susd.experiments.ray import Ray
 
         return Ray(address, workers, runs, results)
     if address is not None:
-        raise UserError(f"--address is {address!r}, but it is for --engine ray")
+        raise UserError(f"--address is {shown(address)}, but it is for --engine ray")
     count = workers or os.cpu_count() or 1
     return Local(count, runs, results)

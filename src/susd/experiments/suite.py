@@ -9,7 +9,7 @@
     [environments.multi_particle]
     tasks = ["seq-easy", "fp-easy"]
     layouts = ["1", "2", "3"]
-    layouts_per_seed = 1                          # seed 0 in layout 1, seed 1 in layout 2, ..; default: all layouts
+    layouts_per_seed = 1                          # seed 0 in layout 1, seed 1 in 2, ..; the next high-level seed is one on
     first_seed_layouts = ["random"]               # in addition, for the first seed only; as `every_seed_layouts`
 
     [environments.workshop]
@@ -32,8 +32,8 @@ may be built in, registered by an installed package, or FILE.py:NAME. A task may
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,13 +46,16 @@ from susd import plugins
 from susd.config import MAX_SEED, Config, configure
 from susd.downstream.config import FROM_RUN, DownstreamConfig, preset_options, same_env
 from susd.envs import check_name
-from susd.errors import UserError
+from susd.errors import UserError, shown
 from susd.evaluation.registry import evaluation
 from susd.experiments.extract import FLAT, task_label, way_of_task
 from susd.methods.registry import method
+from susd.paths import user_path
 from susd.runs.folder import config_hash
+from susd.runs.untrusted import read_toml
 from susd.tasks.registry import TaskEntry, task_entry
 
+MAX_JOBS, MAX_SEEDS = 10_000, 1000  # of a file, and of an entry
 SHIPPED = Path(__file__).parent / "suites"
 TOP_KEYS = ("about", "seeds", "train", "evaluations", "downstream", "environments", "methods", "controls")
 WAYS = ("interface", "policy")  # options of a task that may be a list of values, each of which is run
@@ -65,8 +68,18 @@ TASK_KEYS = tuple(
     if spec.name not in (*FROM_RUN, "task", "layout", "seed", "skill_seed")
 )
 # Options of tasks that earlier versions did not have, with the values that stand for those versions.
-LATER = {"interface": "skill", "policy": "joint", "context": "mean", "horizon": 0, "skill_steps": 5, "env_options": {}}
-NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"  # of an environment or a method: it becomes a folder
+LATER = {
+    "interface": "skill",
+    "policy": "joint",
+    "context": "mean",
+    "horizon": 0,
+    "skill_steps": 5,
+    "env_options": {},
+    "env_horizon": 0,
+}
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}"  # of an environment or a method: it becomes a folder
+
+MOST_NAME = 200  # bytes of the name of a job, which names files
 
 
 @dataclass(frozen=True)
@@ -142,7 +155,7 @@ class Suite:
         for pattern in patterns:
             if not any(fnmatchcase(job.name, pattern) for job in self.jobs):
                 raise UserError(
-                    f"--only {pattern!r} matches no job of {self.name}; jobs are named like {self.jobs[0].name}"
+                    f"--only {shown(pattern)} matches no job of {self.name}; jobs are named like {self.jobs[0].name}"
                 )
         chosen = [job for job in self.jobs if any(fnmatchcase(job.name, pattern) for pattern in patterns)]
         wanted = {job.name for job in chosen} | {job.needs for job in chosen}
@@ -156,14 +169,13 @@ def names() -> list[str]:
 
 def load(name: str) -> Suite:
     """A suite of the package by its name, or your own by the path of its file; all of it is checked before any job runs."""
-    path = Path(name) if name.endswith(".toml") else SHIPPED / f"{name}.toml"
+    path = user_path("the suite", name) if name.endswith(".toml") else SHIPPED / user_path("the suite", f"{name}.toml")
     if not path.is_file():
         raise UserError(f"there is no suite {name!r}; choose one of {', '.join(names())}, or give the path of a .toml file")
     try:
-        text = path.read_text(encoding="utf-8")
-        declared = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"cannot read the suite {path}: {error}") from error
+        text, declared = read_toml(path)
+    except UserError as error:
+        raise UserError(f"cannot read the suite: {error}") from error
     try:
         jobs = tuple(_jobs(declared))
     except UserError as error:
@@ -185,7 +197,8 @@ def _jobs(declared: dict[str, Any]) -> list[Job]:
         check_name(str(settings.get("env", name)))
         if not re.fullmatch(NAME, name):
             raise UserError(
-                f"environment {name!r}: a name has only letters, digits and . _ + -; declare the environment with `env`"
+                f"environment {shown(name)}: a name has at most 64 letters, digits and . _ + -; "
+                "declare the environment with `env`"
             )
     stages: list[list[Job]] = [[], [], []]
     for stage, kind in ((0, "methods"), (2, "controls")):
@@ -193,13 +206,19 @@ def _jobs(declared: dict[str, Any]) -> list[Job]:
             try:
                 jobs = list(run.jobs())
             except UserError as error:
-                raise UserError(f"{kind}.{run.label}: {error}") from None
+                raise UserError(f"{kind}.{shown(run.label)[1:-1]}: {error}") from None
+            if sum(map(len, stages)) + len(jobs) > MAX_JOBS:
+                raise UserError(f"it has more than {MAX_JOBS} jobs; declare several suites")
             for job in jobs:
                 later = stage == 0 and job.config.get("layout") in _list(run.settings, "first_seed_layouts")
                 stages[1 if later else stage].append(job)
     found = [job for jobs in stages for job in jobs]
     if repeated := [name for name, count in Counter(job.name for job in found).items() if count > 1]:
         raise UserError(f"job {repeated[0]!r} is declared twice")
+    if too_long := [job.name for job in found if len(os.fsencode(job.name)) > MOST_NAME]:
+        raise UserError(
+            f"job {shown(too_long[0])} has a name of more than {MOST_NAME} bytes; shorten the names it is made of"
+        )
     _check_evaluations(declared, environments, found)
     return found
 
@@ -242,7 +261,7 @@ class _Run:
     def jobs(self) -> Iterator[Job]:
         """Training, evaluations and tasks."""
         if not re.fullmatch(NAME, self.label):
-            raise UserError("a name has only letters, digits and . _ + -")
+            raise UserError("a name has at most 64 letters, digits and . _ + -")
         options = {name: _for_env(value, self.env, name) for name, value in self.entry.items() if name not in METHOD_KEYS}
         trained = None
         if _values(self.entry, "interface") != [FLAT]:
@@ -296,9 +315,10 @@ class _Run:
             for interface, policy in product(_values(values, "interface"), _values(values, "policy")):
                 self._check_way(interface, policy, values, trained)
                 preset = preset_options(values.get("preset", "quick"), task, policy)
-                for layout in self._layouts(task):
-                    way = {"interface": interface, "policy": policy, "layout": layout}
-                    yield from self._task(task, preset | values | way, trained)
+                way = {"interface": interface, "policy": policy}
+                for number in range(self._high_level_seeds(values)):
+                    for layout in self._layouts(task, number):
+                        yield self._task(task, preset | values | way | {"layout": layout}, trained, number)
 
     def _task_options(self, given: dict[str, Any], trained: Config | None) -> dict[str, Any]:
         """The options of the file and the environment, overridden by those of the method and by the task's own."""
@@ -307,21 +327,25 @@ class _Run:
         if trained is None:  # in the same environment as the runs
             options |= {"interface": FLAT, "policy": self.entry.get("policy", "joint")}
             options["env_options"] = _section(self._options("train"), "env_options")
+            options["env_horizon"] = self._options("train").get("horizon", 0)
         return options
 
-    def _task(self, task: TaskEntry, values: dict[str, Any], trained: Config | None) -> Iterator[Job]:
-        """One job for every high-level seed."""
-        if values["policy"] != "entity":
-            values.pop("context", None)  # it has no effect
-        count, way = values.pop("seeds", 1), way_of_task(values["interface"], values["policy"])
+    def _high_level_seeds(self, values: Mapping[str, Any]) -> int:
+        count = values.get("seeds", 1)
         if type(count) is not int or count < 1:
             raise UserError(f"downstream has seeds = {count!r}; it must be a number of high-level policies, at least 1")
-        for seed in range(self.seed, self.seed + count):
-            skills = {"seed": seed, "skill_seed": 0 if trained is None else self.seed}
-            config = DownstreamConfig(**(values | skills)).to_json()
-            what = f"{task.short}@{values['layout']}{way}" + (f"-s{seed}" if seed != self.seed else "")
-            job = self._job(what, "downstream", config, trained)
-            yield dataclasses.replace(job, seed=seed, label=task_label(self.label, values["interface"], values["policy"]))
+        return count
+
+    def _task(self, task: TaskEntry, values: dict[str, Any], trained: Config | None, number: int) -> Job:
+        """The job of one high-level seed, by its number."""
+        values.pop("seeds", None)
+        if values["policy"] != "entity":
+            values.pop("context", None)  # it has no effect
+        seed, way = self.seed + number, way_of_task(values["interface"], values["policy"])
+        config = DownstreamConfig(**values, seed=seed, skill_seed=0 if trained is None else self.seed).to_json()
+        what = f"{task.short}@{values['layout']}{way}" + (f"-s{seed}" if number else "")
+        job = self._job(what, "downstream", config, trained)
+        return dataclasses.replace(job, seed=seed, label=task_label(self.label, values["interface"], values["policy"]))
 
     def _check_way(self, interface: Any, policy: Any, values: Mapping[str, Any], trained: Config | None) -> None:
         """Refuse interfaces and policies that are not defined for the runs."""
@@ -330,22 +354,25 @@ class _Run:
         card = method(trained.method)
         if interface == FLAT:
             raise UserError("interface has 'flat', which needs no run; give it an entry of its own, [methods.flat]")
-        if interface == "goal" and not card.directions:
-            raise UserError(f"interface is 'goal', but {card.name} has no embedding that its skills move")
-        if policy == "entity" and ("factors" not in card.options or trained.embedding == "state"):
-            raise UserError(f"policy is 'entity', but the skills of {card.name} have one part")
+        if interface == "goal" and card.without_goals:
+            raise UserError(f"interface is 'goal', but {card.without_goals}")
+        if policy != "joint" and ("factors" not in card.options or trained.embedding == "state"):
+            raise UserError(f"policy is {policy!r}, but the skills of {card.name} have one part")
         policies = [*_values(values, "policy"), *_values(self._options("downstream"), "policy")]
         if "context" in values and "entity" not in policies:
             raise UserError(f"downstream has context = {values['context']!r}, but only policy = 'entity' has one")
 
-    def _layouts(self, task: TaskEntry) -> list[str]:
-        """The layouts that this seed is tested in."""
+    def _layouts(self, task: TaskEntry, number: int) -> list[str]:
+        """The layouts that this seed is tested in with the high-level seed of that number.
+
+        With `layouts_per_seed` they rotate with both, so that a square of seeds has every pair of seed and layout once.
+        """
         declared = _list(self.entry, "layouts") or _list(self.settings, "layouts") or [task.layouts.default]
         layouts = [str(layout) for layout in declared]
         count = self.entry.get("layouts_per_seed", self.settings.get("layouts_per_seed", len(layouts)))
         if not isinstance(count, int) or not 1 <= count <= len(layouts):
             raise UserError(f"layouts_per_seed is {count!r}; it must be from 1 to {len(layouts)}, the number of layouts")
-        mine = [layouts[(self.index * count + i) % len(layouts)] for i in range(count)]
+        mine = [layouts[(self.index * count + number + i) % len(layouts)] for i in range(count)]
         more = [] if "layouts" in self.entry else _list(self.settings, "every_seed_layouts")
         if not self.index and "layouts" not in self.entry:
             more = [*more, *_list(self.settings, "first_seed_layouts")]
@@ -383,6 +410,8 @@ def _subset(entry: dict[str, Any], name: str, declared: Mapping[str, Any]) -> li
 
 def _seeds(declared: dict[str, Any], entry: dict[str, Any]) -> list[int]:
     seeds = entry.get("seeds", declared.get("seeds", [0]))
+    if isinstance(seeds, list) and len(seeds) > MAX_SEEDS:
+        raise UserError(f"seeds has {len(seeds)} entries; at most {MAX_SEEDS} are possible")
     valid = isinstance(seeds, list) and all(type(seed) is int and 0 <= seed <= MAX_SEED for seed in seeds)
     if not valid or not seeds or len(set(seeds)) != len(seeds):
         raise UserError(f"seeds is {seeds!r}; it must be a list of different integers from 0 to {MAX_SEED}")

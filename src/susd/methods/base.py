@@ -5,9 +5,9 @@ At the end are the pieces of cards that several methods share.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -17,7 +17,7 @@ import optax
 from susd.errors import UserError
 from susd.factors import Factorization
 from susd.methods.registry import Unless
-from susd.networks import Density, normal_log_prob
+from susd.networks import MLP, Density, FactoredMLP, normal_log_prob
 from susd.skills import SkillSpace
 from susd.types import Info, Transition
 
@@ -71,6 +71,15 @@ class Method(Protocol):
         ...
 
 
+@runtime_checkable
+class HasNetwork(Protocol):
+    """A method whose embedding is a plain network of the observation, so that it can be used without JAX."""
+
+    def network(self, params: Any) -> FactoredMLP:
+        """The network whose outputs [B, N, D] are those of `encode`."""
+        ...
+
+
 class RunningMean(eqx.Module):
     """An exponential moving average that is unbiased from the first sample on."""
 
@@ -106,6 +115,10 @@ class View(NamedTuple):
         """Transitions between what is seen."""
         return batch._replace(obs=self(batch.obs), next_obs=self(batch.next_obs))
 
+    def whole(self, indices: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+        """Index sets of what is seen as index sets of the whole observation."""
+        return tuple(tuple(self.indices[i] if self.indices else i for i in of) for of in indices)
+
 
 WHOLE = View()
 
@@ -121,6 +134,12 @@ def phi_input(config: Config, spec: EnvSpec) -> tuple[View, Factorization]:
     own = {name: spec.own[name] for name in spec.factorization.names if name in spec.own}
     ends = tuple(accumulate((len(indices) for indices in own.values()), initial=0))
     return View(sum(own.values(), ()), spec.obs_size), Factorization.from_boundaries(ends, tuple(own))
+
+
+def network_of(mlp: MLP, view: View, size: int) -> FactoredMLP:
+    """The network of a method with one embedding of the `size` dimensions that it sees."""
+    weights, biases = (tuple(layer[None] for layer in layers) for layers in (mlp.weights, mlp.biases))
+    return FactoredMLP(MLP(weights, biases, mlp.activation, mlp.precision), view.whole([range(size)]))
 
 
 def difference(phi: Callable[[jax.Array], jax.Array], batch: Transition) -> jax.Array:

@@ -26,10 +26,11 @@ from susd.methods.base import (
     density_loss,
     difference,
     dual_optimizer,
+    network_of,
     phi_input,
 )
 from susd.methods.registry import Card
-from susd.networks import MLP, Density
+from susd.networks import MLP, Density, FactoredMLP
 from susd.skills import SkillSpace
 from susd.types import Info, Transition
 
@@ -89,6 +90,10 @@ class Csd:
     def encode(self, params: Params, obs: jax.Array) -> jax.Array:
         """phi(s)."""
         return params.phi(self.view(obs))
+
+    def network(self, params: Params) -> FactoredMLP:
+        """phi."""
+        return network_of(params.phi, self.view, self.obs_size)
 
     def init(self, key: jax.Array) -> Params:
         """Initial networks; lambda starts high, so that phi starts within its constraint."""

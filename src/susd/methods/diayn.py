@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from susd.methods.base import DISCRIMINATOR_METRICS, WHOLE, Reward, View, accuracy, one_hot_log_prob, phi_input
+from susd.methods.base import DISCRIMINATOR_METRICS, WHOLE, Reward, View, accuracy, network_of, one_hot_log_prob, phi_input
 from susd.methods.registry import Card, Unless
-from susd.networks import MLP, Density, normal_log_prob
+from susd.networks import MLP, Density, FactoredMLP, normal_log_prob
 from susd.skills import SkillSpace
 from susd.types import Info, Transition
 
@@ -68,6 +68,14 @@ class Diayn:
         if isinstance(params.discriminator, MLP):
             return params.discriminator(self.view(obs))
         return params.discriminator(self.view(obs))[0]
+
+    def network(self, params: Params) -> FactoredMLP:
+        """The logits, or the mean of the Gaussian."""
+        found = params.discriminator
+        if isinstance(found, MLP):
+            return network_of(found, self.view, self.obs_size)
+        weights, biases = (tuple(layer[0] for layer in layers) for layers in (found.nets.weights, found.nets.biases))
+        return network_of(MLP(weights, biases, found.nets.activation, found.nets.precision), self.view, self.obs_size)
 
     def _log_prob(self, params: Params, batch: Transition) -> jax.Array:
         if isinstance(params.discriminator, MLP):

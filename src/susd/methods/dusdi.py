@@ -70,6 +70,10 @@ class Dusdi:
         """The logits of all discriminators, concatenated."""
         return params.own(obs).reshape(obs.shape[0], -1)
 
+    def network(self, params: Params) -> FactoredMLP:
+        """The discriminators."""
+        return params.own
+
     def init(self, key: jax.Array) -> Params:
         """Initial discriminators; x_{-i} has the features of all other factors."""
         k_own, k_others = jax.random.split(key)
@@ -95,12 +99,9 @@ class Dusdi:
         view, factors = phi_input(config, spec)
         if len(factors) == 1 and config.disentangle:
             raise UserError(f"--disentangle is {config.disentangle}, but there is only one factor; use --disentangle 0")
-        features = (
-            tuple(tuple(view.indices[i] for i in own) for own in factors.indices) if view.indices else factors.indices
-        )
         return cls(
             names=factors.names,
-            features=_filtered(spec) if config.features == "filtered" else features,
+            features=_filtered(spec) if config.features == "filtered" else view.whole(factors.indices),
             skills=SkillSpace(config.prior, len(factors), config.skill_dim, factors.names),
             penalty=config.disentangle,
             hidden=config.phi_hidden,

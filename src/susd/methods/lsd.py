@@ -19,10 +19,11 @@ from susd.methods.base import (
     Reward,
     View,
     difference,
+    network_of,
     phi_input,
 )
 from susd.methods.registry import Card
-from susd.networks import MLP, spectral_normalise, spectral_vectors
+from susd.networks import MLP, FactoredMLP, spectral_normalise, spectral_vectors
 from susd.skills import SkillSpace
 from susd.types import Info, Transition
 
@@ -81,6 +82,10 @@ class Lsd:
     def encode(self, params: Params, obs: jax.Array) -> jax.Array:
         """phi(s), with singular vectors computed from scratch."""
         return spectral_normalise(params.phi, spectral_vectors(params.phi))[0](self.view(obs))
+
+    def network(self, params: Params) -> FactoredMLP:
+        """phi with normalised weights."""
+        return network_of(spectral_normalise(params.phi, spectral_vectors(params.phi))[0], self.view, self.obs_size)
 
     def init(self, key: jax.Array) -> Params:
         """Initial phi."""

@@ -23,10 +23,11 @@ from susd.methods.base import (
     constrained_loss,
     difference,
     dual_optimizer,
+    network_of,
     phi_input,
 )
 from susd.methods.registry import Card
-from susd.networks import MLP
+from susd.networks import MLP, FactoredMLP
 from susd.skills import SkillSpace
 from susd.types import Info, Transition
 
@@ -74,6 +75,10 @@ class Metra:
     def encode(self, params: Params, obs: jax.Array) -> jax.Array:
         """phi(s)."""
         return params.phi(self.view(obs))
+
+    def network(self, params: Params) -> FactoredMLP:
+        """phi."""
+        return network_of(params.phi, self.view, self.obs_size)
 
     def init(self, key: jax.Array) -> Params:
         """Initial phi; lambda starts high, so that phi starts within its constraint."""

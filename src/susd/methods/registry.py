@@ -82,6 +82,13 @@ class Card:
         return self.base or self.name
 
     @property
+    def without_goals(self) -> str:
+        """Why no skill of the method leads to a goal, or ""."""
+        if self.directions:
+            return ""
+        return f"goals need an embedding whose differences are directions for skills, unlike that of {self.name}"
+
+    @property
     def prior(self) -> str:
         """Where its skills come from, in words."""
         factored = "factors" in self.options and self.fixed.get("embedding") != "state"

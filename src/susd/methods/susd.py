@@ -133,6 +133,10 @@ class Susd:
         """phi(s), the embeddings of all factors concatenated."""
         return params.phi(self.view(obs)).reshape(obs.shape[0], -1)
 
+    def network(self, params: Params) -> FactoredMLP:
+        """phi."""
+        return FactoredMLP(params.phi.mlp, self.view.whole(params.phi.indices))
+
     def init(self, key: jax.Array) -> Params:
         """Initial networks; lambda starts high, so that phi starts within its constraint."""
         k_phi, k_density = jax.random.split(key)

@@ -10,31 +10,37 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from susd.errors import UserError
+from susd.errors import UserError, shown
 from susd.evaluation.registry import evaluation, names
 from susd.experiments.extract import is_run
 from susd.experiments.metrics_store import FACTS
 from susd.experiments.record import record
+from susd.paths import user_path
+from susd.plugins import Trust
 from susd.report import parity
 from susd.report.html import page, paragraph
 from susd.report.load import ReportData, load_results
 from susd.report.sections import overview, runs, skills, tasks
 from susd.report.sections.tasks import Parts
 from susd.runs.atomic import write_text
+from susd.runs.find import run_path, writable_run
 
 
-def report(paths: str | Path | Sequence[str | Path], out: str | Path | None = None) -> Path:
+def report(paths: str | Path | Sequence[str | Path], out: str | Path | None = None, trust: Trust = False) -> Path:
     """Write the report of run folders and folders of results; returns the path of the page.
 
-    By default `out` is the first folder of results; RUN/report for one run; results/RUN+RUN for several runs.
+    By default `out` is the first folder of results; RUN/report for one run; results/RUN+RUN for several runs. `trust`
+    allows to run the code of evaluations that are files (FILE.py:NAME).
     """
     given = [paths] if isinstance(paths, str | Path) else paths
+    if not isinstance(given, Sequence) or isinstance(given, bytes):
+        raise UserError(f"paths is {shown(paths)}; it must be a path or a list of them")
     if not given:
         raise UserError("a report needs at least one run folder or folder of results; none was given")
-    run_folders, results = _sort([folder for path in given for folder in _found(Path(path))])
-    target = Path(out) if out is not None else _default_out(run_folders, results)
+    run_folders, results = _sort([folder for path in given for folder in _found(run_path(user_path("a path", path)))])
+    target = user_path("out", out) if out is not None else _default_out(run_folders, results)
     if run_folders:
-        record(run_folders, target)
+        record(run_folders, target, trust)
         results = [*(folder for folder in results if folder.resolve() != target.resolve()), target]
     return build(results, target)
 
@@ -62,7 +68,7 @@ def _default_out(run_folders: Sequence[Path], results: Sequence[Path]) -> Path:
     if results:
         return results[0]
     if len(run_folders) == 1:
-        return run_folders[0] / "report"
+        return writable_run(run_folders[0]) / "report"
     return Path("results") / "+".join(run.resolve().name for run in run_folders)[:120]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from susd.downstream.config import WAYS
 from susd.envs.registry import environments
 from susd.evaluation.registry import evaluation, names
 from susd.experiments.extract import FLAT
@@ -23,7 +24,7 @@ from susd.report.aggregate import (
     per_seed,
     repeated,
 )
-from susd.report.labels import OURS, WAYS, base, environment_title, in_order, is_rival, pretrained, title_of
+from susd.report.labels import OURS, base, environment_title, in_order, is_rival, pretrained, title_of
 from susd.tasks.registry import tasks as registered_tasks
 
 Claim = tuple[str, str]  # topic and sentences

@@ -10,6 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from string import Template
 
+from susd.errors import UserError
+from susd.experiments.job import MAX_PIXELS
+from susd.runs.untrusted import read_bytes
+
 
 class Html(str):
     """Text that is markup already."""
@@ -70,18 +74,20 @@ def _compressed(path: Path) -> bytes:
 
     content, small = path.read_bytes(), io.BytesIO()
     try:
-        Image.open(path).convert("RGB").quantize(128).save(small, format="PNG")
-    except OSError:  # a damaged file; the browser may show a part of it
+        Image.open(path, formats=["PNG"]).convert("RGB").quantize(128).save(small, format="PNG")
+    except Exception:  # a damaged file, for which PIL raises many types; the browser may show a part of it
         return content
     return min(content, small.getvalue(), key=len)
 
 
 def is_png(path: Path) -> bool:
-    """Whether a file can be read and starts like a PNG file."""
+    """Whether a file can be read, starts like a PNG file, and has a size that can be shown."""
     try:
-        return path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    except OSError:
+        content = read_bytes(path)
+    except UserError:
         return False
+    width, height = (int.from_bytes(content[at : at + 4], "big") for at in (16, 20))
+    return content.startswith(b"\x89PNG\r\n\x1a\n") and 0 < width * height <= MAX_PIXELS
 
 
 def gallery(figures: Iterable[Html]) -> Html:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from susd.downstream.config import WAYS
 from susd.envs.registry import environments
+from susd.errors import UserError
 from susd.experiments.extract import FLAT, RANDOM
 from susd.methods.registry import Card, methods
 
 OURS = "susd"
 FLAT_TITLE, FLAT_COLOUR = "no skills", "#000000"
-WAYS = {"goal": "goal actions", "entity": "entity-wise"}  # endings of labels: how a task uses the skills
 OTHER_COLOUR = "#7f7f7f"  # of a label that is no method's
 LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1.5)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 2)))
 MARKERS = "os^DvPX"
@@ -137,4 +138,4 @@ def _unused(colour: str, found: Mapping[str, Look]) -> str:
         made = colour if not turn and not shade else "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
         if made.lower() not in used:
             return made
-    raise ValueError(f"more than {len(used)} labels in one report")
+    raise UserError(f"the results have more than {len(used)} labels, which no colours distinguish; report fewer together")

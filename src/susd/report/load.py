@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from susd.report.aggregate import Setting, Tasks, by_environment, downstream
 from susd.report.claims import group_title, setting_title
 from susd.report.html import anchor
 from susd.report.labels import Look, base, looks
-from susd.runs.folder import read_json
+from susd.runs.untrusted import parse_toml, read_object, read_text
 
 Jobs = dict[str, tuple[str, Path, list[Fact]]]  # name -> config hash, folder, facts
 
@@ -36,7 +35,7 @@ class ReportData:
 
     def figure_path(self, name: str) -> Path:
         """Where a figure is written; labels may have any characters, file names may not."""
-        return self.out / "figures" / f"{anchor(name)}.png"
+        return self.out / "figures" / f"{anchor(name)[:200]}.png"
 
     def groups(self, phase: str) -> Iterator[tuple[str, str, list[Fact]]]:
         """A key, a title and the facts of a phase, for every environment and way to pretrain."""
@@ -66,7 +65,7 @@ def load_results(folders: Sequence[Path], out: Path) -> ReportData:
         if fact.metric == SECONDS:
             seconds[fact.environment] = seconds.get(fact.environment, 0.0) + fact.value
     files = [folder / "suite.toml" for folder in folders]
-    suites = {file.resolve().parent.name: _read(file) for file in files if file.is_file()}
+    suites = {file.resolve().parent.name: read_text(file) for file in files if file.is_file()}
     return ReportData(
         facts=facts,
         seconds=seconds,
@@ -100,20 +99,13 @@ def _add_jobs(jobs: Jobs, folder: Path) -> None:
         jobs[job] = config, folder, block
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-
-
 def presets_of_suites(suites: Mapping[str, str]) -> set[str]:
     """The presets that suite files name; `quick` where a file names none."""
     found: set[str] = set()
     for text in suites.values():
         try:
-            found |= _presets(tomllib.loads(text)) or {"quick"}
-        except tomllib.TOMLDecodeError:
+            found |= _presets(parse_toml(text, "the suite")) or {"quick"}
+        except UserError:
             found.add("unknown")
     return found
 
@@ -121,7 +113,7 @@ def presets_of_suites(suites: Mapping[str, str]) -> set[str]:
 def _presets_of_runs(folders: Sequence[Path]) -> set[str]:
     """The presets of runs that were recorded without a suite."""
     files = [folder / CONFIGS for folder in folders if not (folder / "suite.toml").is_file()]
-    return set[str]().union(*(_presets(read_json(file)) for file in files if file.is_file()))
+    return set[str]().union(*(_presets(read_object(file)) for file in files if file.is_file()))
 
 
 def _presets(value: Any, key: str = "") -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,3 +55,29 @@ def _sync(path: Path, mode: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def new_folder(path: Path, replace: bool = False) -> Iterator[Path]:
+    """A temporary folder beside `path`; it becomes `path` if the block succeeds and is deleted if it does not.
+
+    A folder that exists is a UserError, unless it is empty or `replace` is set.
+    """
+    path = Path(path)
+    temporary, old = (path.with_name(f".{path.name}.{os.getpid()}.{kind}") for kind in ("tmp", "old"))
+    if not replace and (path.is_file() or (path.is_dir() and any(path.iterdir()))):
+        raise UserError(f"{path} already exists; delete it or choose another folder")
+    try:
+        temporary.mkdir(parents=True)
+        try:
+            yield temporary
+            if replace and path.exists():
+                os.replace(path, old)
+            os.replace(temporary, path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+            if old.exists() and not path.exists():
+                os.replace(old, path)
+            shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {_message(error)}") from error

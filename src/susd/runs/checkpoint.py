@@ -9,10 +9,7 @@ import contextlib
 import errno
 import hashlib
 import json
-import os
-import re
 import shutil
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from io import BufferedReader
@@ -24,21 +21,36 @@ import numpy as np
 
 from susd.errors import UserError
 from susd.runs.atomic import replace_file
-from susd.runs.leaves import CHECKSUM_BYTES, Leaf, checksum, chunks, describe, flatten, host_array, to_jax
+from susd.runs.header import (
+    ALIGN,
+    CHECKSUM_BYTES,
+    MAGIC,
+    PREFIX,
+    VERSION,
+    CheckpointError,
+    DamagedCheckpointError,
+    checkpoints,
+    epoch_of,
+    inspect,
+    opened,
+    read_header,
+    start_of_leaves,
+    training_meta,
+)
+from susd.runs.leaves import Leaf, checksum, chunks, describe, flatten, host_array, to_jax
 
-MAGIC = b"SUSDCKPT"
-VERSION = 2
-OLD_VERSIONS = (1,)  # whose headers have no checksum of their own
-_PREFIX = struct.Struct("<8sIQQ")
-_ALIGN = 64
-
-
-class CheckpointError(UserError):
-    """A checkpoint cannot be written, read or used here; the message names the file and the reason."""
-
-
-class DamagedCheckpointError(CheckpointError):
-    """The file does not hold the bytes that were saved; an older checkpoint may still be good."""
+__all__ = [
+    "CheckpointError",
+    "DamagedCheckpointError",
+    "checkpoints",
+    "digest",
+    "digest_of",
+    "epoch_of",
+    "inspect",
+    "restore",
+    "restore_latest",
+    "save",
+]
 
 
 def save(
@@ -63,7 +75,7 @@ def save(
     leaves = _plan(arrays, rows or {})
     table = [asdict(leaf) for leaf in leaves]
     header = json.dumps({"epoch": epoch, "config": config, "meta": meta, "leaves": table}).encode()
-    length = _start(len(header)) + (leaves[-1].end if leaves else 0)
+    length = start_of_leaves(len(header)) + (leaves[-1].end if leaves else 0)
 
     folder = Path(folder)
     target = folder / f"step-{epoch:08d}.ckpt"
@@ -81,30 +93,31 @@ def save(
 
 
 def restore(
-    path: Path, like: Any, expected: str | None = None, only: tuple[str, ...] = ("",)
+    path: Path, like: Any, expected: str | None = None, only: tuple[str, ...] = ("",), of_run: bool = False
 ) -> tuple[Any, dict[str, Any]]:
     """Read (state, meta) back as JAX arrays on the default device, bit for bit.
 
     `like` is a pytree of the same structure, of arrays or of the `jax.ShapeDtypeStruct`s that `jax.eval_shape` returns;
-    `expected` is the config hash it must have been saved with. Only the leaves whose path begins with one of `only` are
-    read and verified; the others stay as they are in `like`. 64-bit leaves stay numpy arrays unless JAX has x64 enabled.
+    `expected` is the config hash it must have been saved with; `of_run` says that it has the meta data of a run. Only the
+    leaves whose path begins with one of `only` are read and verified; the others stay as they are in `like`, and the file
+    may lack them. 64-bit leaves stay numpy arrays unless JAX has x64 enabled.
     """
     flat = dict(flatten(like))
-    with _opened(path) as file:
-        header = _header(file, path)
-        made_by = header["config"]
+    with opened(path) as file:
+        header = read_header(file, path)
+        meta, made_by = training_meta(header, path) if of_run else header["meta"], header["config"]
         if expected is not None and made_by != expected:
             raise CheckpointError(
                 f"checkpoint {path} was made by another config: its hash is {made_by!r}, not {expected!r}"
             )
         leaves = {leaf.path: leaf for leaf in _table(header)}
-        _compare(path, leaves, {name: describe(name, leaf) for name, leaf in flat.items()})
         wanted = [name for name in flat if name.startswith(only)]
+        _compare(path, leaves, {name: describe(name, flat[name]) for name in flat if name in leaves or name in wanted})
         if len(wanted) == len(flat):
             _check_gaps(file, path, leaves.values(), header["start"])
         for name in wanted:
             flat[name] = to_jax(leaves[name], _read(file, path, leaves[name], header["start"]))
-    return jax.tree.unflatten(jax.tree.structure(like), flat.values()), header["meta"]
+    return jax.tree.unflatten(jax.tree.structure(like), flat.values()), meta
 
 
 def restore_latest(
@@ -113,6 +126,7 @@ def restore_latest(
     expected: str | None = None,
     on_skip: Callable[[str], None] = lambda _: None,
     only: tuple[str, ...] = ("",),
+    of_run: bool = False,
 ) -> tuple[Any, dict[str, Any], Path]:
     """Restore the newest undamaged checkpoint as (state, meta, path); `on_skip` receives the error of each damaged one."""
     paths = checkpoints(folder)
@@ -121,29 +135,11 @@ def restore_latest(
     reasons = []
     for path in paths:
         try:
-            return *restore(path, like, expected, only), path
+            return *restore(path, like, expected, only, of_run), path
         except DamagedCheckpointError as error:  # a mismatch with `like` is no damage: older ones would not fit, either
             reasons.append(str(error))
             on_skip(str(error))
     raise CheckpointError(f"no usable checkpoint in {folder}, all {len(paths)} are damaged: {'; '.join(reasons)}")
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, newest first."""
-    found = [path for path in Path(folder).glob("step-*.ckpt") if re.fullmatch(r"step-\d+\.ckpt", path.name)]
-    return sorted(found, key=epoch_of, reverse=True)
-
-
-def epoch_of(path: Path) -> int:
-    """The epoch in a checkpoint's file name."""
-    return int(path.stem.removeprefix("step-"))
-
-
-def inspect(path: Path) -> dict[str, Any]:
-    """A checkpoint's header: version, epoch, config, meta, leaves and file size; cheap, as no leaf is read."""
-    with _opened(path) as file:
-        header = _header(file, path)
-    return {"bytes": header.pop("length"), **{name: value for name, value in header.items() if name != "start"}}
 
 
 def digest(state: Any) -> str:
@@ -153,8 +149,8 @@ def digest(state: Any) -> str:
 
 def digest_of(path: Path) -> str:
     """The `digest` of the state in a checkpoint file, without knowing its structure."""
-    with _opened(path) as file:
-        header = _header(file, path)
+    with opened(path) as file:
+        header = read_header(file, path)
         leaves = _table(header)
         _check_gaps(file, path, leaves, header["start"])
         return _digest((leaf, _read(file, path, leaf, header["start"])) for leaf in leaves)
@@ -182,19 +178,14 @@ def _plan(arrays: Mapping[str, Any], rows: Mapping[str, tuple[int, int]]) -> lis
     leaves, end = [], 0
     for path, array in arrays.items():
         leaf, host = describe(path, array), host_array(array)
-        leaf = replace(leaf, rows=_filled(leaf, host, rows), offset=-(-end // _ALIGN) * _ALIGN)
+        leaf = replace(leaf, rows=_filled(leaf, host, rows), offset=-(-end // ALIGN) * ALIGN)
         leaves.append(replace(leaf, checksum=checksum(leaf.stored(host))))
         end = leaf.end
     return leaves
 
 
-def _start(header_length: int) -> int:
-    """Where the leaves' bytes begin."""
-    return _PREFIX.size + header_length + CHECKSUM_BYTES
-
-
 def _content(header: bytes, length: int, leaves: list[Leaf], arrays: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
-    head = _PREFIX.pack(MAGIC, VERSION, len(header), length) + header
+    head = PREFIX.pack(MAGIC, VERSION, len(header), length) + header
     yield head
     yield hashlib.blake2b(head, digest_size=CHECKSUM_BYTES).digest()
     end = 0
@@ -202,42 +193,6 @@ def _content(header: bytes, length: int, leaves: list[Leaf], arrays: Mapping[str
         yield bytes(leaf.offset - end)
         yield from chunks(leaf.stored(host_array(arrays[leaf.path])))
         end = leaf.end
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[BufferedReader]:
-    try:
-        with open(path, "rb") as file:
-            yield file
-    except FileNotFoundError as error:
-        raise CheckpointError(f"there is no checkpoint {path}") from error
-    except OSError as error:
-        raise DamagedCheckpointError(f"checkpoint {path} cannot be read: {error.strerror or error}") from error
-
-
-def _header(file: BufferedReader, path: Path) -> dict[str, Any]:
-    """The verified header, with the `version`, the `length` of the file and the `start` of the leaves' bytes added."""
-    size = os.fstat(file.fileno()).st_size
-    prefix = file.read(_PREFIX.size)
-    if prefix[: len(MAGIC)] != MAGIC[: len(prefix)]:
-        raise DamagedCheckpointError(f"{path} is not a susd checkpoint, or its beginning is damaged")
-    if len(prefix) < _PREFIX.size:
-        raise DamagedCheckpointError(f"checkpoint {path} is incomplete: it has only {size} bytes")
-    _, version, header_length, length = _PREFIX.unpack(prefix)
-    if size < length:
-        raise DamagedCheckpointError(f"checkpoint {path} is incomplete: it has {size} of {length} bytes")
-    start = _start(header_length)
-    if size > length or start > length:
-        raise DamagedCheckpointError(f"checkpoint {path} is damaged: it has {size} bytes instead of {length}")
-    header, stored = file.read(header_length), file.read(CHECKSUM_BYTES)
-    intact = hashlib.blake2b(prefix + header, digest_size=CHECKSUM_BYTES).digest() == stored
-    if not intact and version not in OLD_VERSIONS:
-        raise DamagedCheckpointError(f"checkpoint {path} is damaged: the checksum of its header does not match")
-    if version != VERSION:
-        raise CheckpointError(
-            f"checkpoint {path} has format {version}; this version of susd reads format {VERSION}: train the run again"
-        )
-    return dict(json.loads(header)) | {"version": version, "length": length, "start": start}
 
 
 def _check_gaps(file: BufferedReader, path: Path, leaves: Iterable[Leaf], start: int) -> None:

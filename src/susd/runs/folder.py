@@ -6,6 +6,7 @@
 """
 
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import importlib.metadata
@@ -20,9 +21,24 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from susd.config import Config, check_option
 from susd.errors import UserError
+from susd.plugins import Trust, check_trust
 from susd.runs.atomic import replace_file, write_json
+from susd.runs.find import known_names, run_path
+from susd.runs.header import CheckpointError, checkpoints, inspect
+from susd.runs.untrusted import (
+    MAX_VALUES,
+    MalformedError,
+    check_object,
+    describe,
+    parse_json,
+    read_lines,
+    read_object,
+)
 
+CHANGEABLE = ("epochs", "keep_checkpoints", "checkpoint_every", "eval_every")  # options that a resumed run may change
+CONFIG = {"env": str, "env_options": dict, "method": str, "preset": str, "seed": int, "seeds": int, "epochs": int}
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -34,16 +50,48 @@ def make_folder(path: Path) -> None:
         raise UserError(f"cannot make folder {path}: {error.strerror}") from error
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file."""
+def read_config(run: Path) -> dict[str, Any]:
+    """The config of a run, equal to the one that its newest readable checkpoint was saved with."""
+    config = read_object(run / "config.json", CONFIG)
+    options = {option.name: option for option in dataclasses.fields(Config)}
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(f"there is no file {path}") from error
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"{path} is not valid JSON: {error}") from error
+        for name in options.keys() & config.keys():
+            check_option(options[name], config[name])
+            if isinstance(config[name], str) and not config[name].isprintable():
+                raise UserError(f"{name} is {describe(config[name])}; it must be printable")
+    except UserError as error:
+        raise UserError(f"{run / 'config.json'}: {error}") from None
+    for path in checkpoints(run / "checkpoints"):
+        try:
+            saved = inspect(path)["meta"].get("config")
+        except CheckpointError:  # whoever reads more than the config reports it
+            continue
+        if isinstance(
+            saved, dict
+        ):  # earlier versions stored only the hash of the config, which is compared with the weights
+            _compare(run / "config.json", config, path, saved)
+        break
+    return config
+
+
+def differences(found: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The options in which two configs differ, with both values; one that a config lacks has its default there."""
+    specs = dataclasses.fields(Config)
+    defaults = {spec.name: {} if spec.default is dataclasses.MISSING else spec.default for spec in specs}
+    pairs = {name: tuple(one.get(name, defaults.get(name)) for one in (found, other)) for name in {**other, **found}}
+    return {
+        name: (a, b) for name, (a, b) in pairs.items() if json.dumps(a, sort_keys=True) != json.dumps(b, sort_keys=True)
+    }
+
+
+def _compare(file: Path, config: Mapping[str, Any], checkpoint: Path, saved: Mapping[str, Any]) -> None:
+    found = {name: pair for name, pair in differences(config, saved).items() if name not in CHANGEABLE}
+    if found:
+        what = [f"{name} is {describe(now)}, but was {describe(then)}" for name, (now, then) in list(found.items())[:3]]
+        more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
+        raise UserError(
+            f"{file} is not the config that {checkpoint.name} was saved with: {'; '.join(what)}{more}; restore the file"
+        )
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
@@ -79,16 +127,29 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """Open the folder of an existing run."""
-        path = Path(path)
+        """Open the folder of an existing run, or the skills of that name that come with the package.
+
+        A config that is not the one its checkpoints were saved with is refused.
+        """
+        path = run_path(path)
         if not path.is_dir():
-            raise UserError(
-                f"there is no run folder {path}" if not path.exists() else f"{path} is a file, not a run folder"
-            )
+            if path.exists():
+                raise UserError(f"{path} is a file, not a run folder")
+            raise UserError(f"there is no run folder {path}{known_names(path)}")
         missing = [name for name in ("config.json", "meta.json") if not (path / name).is_file()]
         if missing:
             raise UserError(f"{path} is not a run folder: it has no {' and no '.join(missing)}")
-        return cls(path, read_json(path / "config.json"), read_json(path / "meta.json"))
+        return cls(path, read_config(path), read_object(path / "meta.json"))
+
+    def load_config(self, trust: Trust = False, own_environment: bool = False) -> Config:
+        """The config as an object, for which its method is imported, and later its environment.
+
+        Code that is not installed is refused unless it is trusted. With `own_environment` the caller has an environment
+        object in place of the one that the config names.
+        """
+        names = [self.config[name] for name in ("env", "method") if name == "method" or not own_environment]
+        check_trust(names, trust, str(self.path))
+        return Config.from_json(self.config)
 
     @property
     def hash(self) -> str:
@@ -133,29 +194,42 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All rows of the metrics file; an incomplete last line is ignored."""
-        return [_numbers(row) for _, row in self._lines()]
+        rows, left = [], MAX_VALUES
+        for line, row in self._lines():
+            left -= 1 + line.count(b",") + line.count(b"[")  # no row has more values
+            if left < 0:
+                raise UserError(f"{self.metrics} holds more than {MAX_VALUES} values")
+            rows.append(_numbers(row))
+        return rows
 
     def truncate_metrics(self, epoch: int) -> None:
         """Drop the rows after `epoch` and an incomplete last line: the resumed run writes them again."""
-        kept = [line for line, row in self._lines() if row["epoch"] <= epoch]
-        content = b"".join(line + b"\n" for line in kept)
-        if self.metrics.exists() and self.metrics.read_bytes() != content:
-            with replace_file(self.metrics) as temporary:
-                temporary.write_bytes(content)
+
+        def kept() -> Iterator[bytes]:
+            return (line + b"\n" for line, row in self._lines() if row["epoch"] <= epoch)
+
+        if self.metrics.exists() and self.metrics.stat().st_size != sum(map(len, kept())):
+            with replace_file(self.metrics) as temporary, open(temporary, "wb") as file:
+                file.writelines(kept())
 
     def _lines(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
-        lines = self.metrics.read_bytes().split(b"\n") if self.metrics.exists() else []
-        if lines and not lines[-1]:
-            lines.pop()
-        for number, line in enumerate(lines, 1):
+        """The lines of the metrics file with their rows, without an incomplete last line."""
+        wrong, start = "", f"{self.metrics} is damaged: line"
+        for number, line in read_lines(self.metrics) if self.metrics.exists() else ():
+            if wrong:
+                raise UserError(wrong)
+            where = f"{start} {number}"
             try:
-                row = json.loads(line)
-                row["epoch"]
-            except (ValueError, TypeError, KeyError) as error:
-                if number == len(lines):
-                    return
-                raise UserError(f"{self.metrics} is damaged: line {number} is not a row of metrics") from error
-            yield line, row
+                row = parse_json(line, where)
+                check_object(row, where, {"epoch": int})
+                if type(row.get("seed", 0)) is not int:
+                    raise UserError(f"{where} has the seed {describe(row['seed'])}; it must be an integer")
+            except UserError as error:
+                if line.endswith(b"\n") and not isinstance(error, MalformedError):
+                    raise
+                wrong = str(error)  # unless it is the last line
+                continue
+            yield line.rstrip(b"\n"), row
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -187,13 +261,18 @@ def check_folder(path: Path) -> None:
     """Refuse a folder that already holds a run or cannot be written to."""
     if (path / "config.json").exists():
         raise UserError(f"{path} already holds a run; continue it with --resume or choose another folder with --run")
+    check_writable(path, "run folder")
+
+
+def check_writable(path: Path, what: str) -> None:
+    """Refuse a folder that cannot be made or written to, before anything is made."""
     parent = path
     while not (parent.exists() or parent.is_symlink()) and parent != parent.parent:
         parent = parent.parent
     if not parent.is_dir():
-        raise UserError(f"cannot make run folder {path}: {parent} is not a folder")
+        raise UserError(f"cannot make {what} {path}: {parent} is not a folder")
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise UserError(f"cannot make run folder {path}: no permission to write in {parent}")
+        raise UserError(f"cannot make {what} {path}: no permission to write in {parent}")
 
 
 def describe_machine(config: Mapping[str, Any], command: str) -> dict[str, Any]:

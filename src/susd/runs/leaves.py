@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-CHECKSUM_BYTES = 32
+from susd.runs.header import CHECKSUM_BYTES
+
 CHUNK = 1 << 24
 
 

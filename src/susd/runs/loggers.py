@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from susd.errors import UserError
-from susd.runs.folder import read_json
+from susd.runs.untrusted import read_object
 
 
 class Logger(Protocol):
@@ -46,7 +46,7 @@ class _WandB:
         except ImportError as error:
             raise UserError(_missing("wandb")) from error
         identity = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]  # a resumed run continues its curves
-        config = read_json(folder / "config.json")
+        config = read_object(folder / "config.json")
         self._run = wandb.init(project="susd", name=folder.name, id=identity, resume="allow", dir=folder, config=config)
 
     def write(self, row: Mapping[str, Any]) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+from susd.errors import UserError, format_exception
 
 
 class Progress:
@@ -66,8 +70,54 @@ def _terminal_bar() -> Any:
     return RichProgress(BarColumn(bar_width=12), text, console=Console(stderr=True))
 
 
+class Waiting:
+    """Says what is waited for, and for how long so far: every second in a terminal, ever more rarely in a log file."""
+
+    _FIRST, _RAREST = 5.0, 60.0  # seconds between the first lines of a log file, and at most
+
+    def __init__(self, what: str, quiet: bool = False) -> None:
+        self._what, self._quiet, self._done = what, quiet, threading.Event()
+        self._thread = threading.Thread(target=self._report, daemon=True)
+
+    def _report(self) -> None:
+        began, terminal = time.monotonic(), sys.stderr.isatty()
+        pause = 1.0 if terminal else self._FIRST
+        while not self._done.wait(pause):
+            text = f"{self._what}: {time.monotonic() - began:.0f} s so far"
+            if terminal:
+                print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
+            else:
+                print(text, file=sys.stderr, flush=True)
+                pause = min(2 * pause, self._RAREST)
+        if terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Waiting:
+        if not self._quiet:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        if not self._quiet:
+            self._thread.join()
+
+
+@contextmanager
+def optional(what: str) -> Iterator[None]:
+    """Something that comes after the work: if it fails, one line says so, and the result is kept."""
+    try:
+        yield
+    except Exception as error:  # user-defined code may raise anything
+        reason = str(error) if isinstance(error, UserError) else format_exception(error)
+        print(f"no {what}: {(reason.splitlines() or ['no reason given'])[0]}", file=sys.stderr, flush=True)
+
+
 def duration(seconds: float) -> str:
-    """Hours, minutes and seconds."""
+    """Hours, minutes and seconds; from two days on days, from two years on years."""
+    days = seconds / 86_400
+    if not days < 2:
+        return f"{days:.0f} days" if days < 730 else f"{days / 365.25:,.1f} years"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from susd.runs import checkpoint
 from susd.runs.folder import RunFolder
+from susd.runs.header import training_meta
 
 
 def status(run: Path) -> dict[str, Any]:
@@ -14,7 +15,7 @@ def status(run: Path) -> dict[str, Any]:
     folder = RunFolder.open(run)
     skipped: list[str] = []
     found: dict[str, Any] = {
-        "run": str(run),
+        "run": str(folder.path),
         **{name: folder.config[name] for name in ("env", "method", "preset", "seed", "seeds", "epochs")},
         "epoch": None,
         "checksum": None,
@@ -23,7 +24,7 @@ def status(run: Path) -> dict[str, Any]:
     }
     for path in checkpoint.checkpoints(folder.checkpoints):
         try:
-            checksum, meta = checkpoint.digest_of(path), checkpoint.inspect(path)["meta"]
+            meta, checksum = training_meta(checkpoint.inspect(path), path), checkpoint.digest_of(path)
         except checkpoint.DamagedCheckpointError as error:
             skipped.append(str(error))
             continue

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from susd import plugins
 from susd.envs import make
 from susd.envs import registry as environments
-from susd.errors import UserError, format_exception
+from susd.errors import UserError, format_exception, shown
 
 if TYPE_CHECKING:
     from susd.envs.base import Environment, HostEnvironment
@@ -59,14 +59,14 @@ class TaskEntry:
         """The options of the environment for a layout; an unknown one is a UserError."""
         found = self.layouts.options(layout)
         if found is None:
-            raise UserError(f"--layout is {layout!r}; for {self.env} it is {self.layouts.describe}")
+            raise UserError(f"--layout is {shown(layout)}; for {self.env} it is {self.layouts.describe}")
         return dict(found)
 
 
 def _particle_layout(layout: str) -> Options | None:
     if layout == "random":
         return {"layout": "random"}
-    if layout.isdecimal() and int(layout) <= MAX_LAYOUT_SEED:
+    if layout.isdecimal() and len(layout) <= 10 and int(layout) <= MAX_LAYOUT_SEED:
         return {"layout": "fixed", "layout_seed": int(layout)}
     return None
 
@@ -85,9 +85,11 @@ _FOOD_POISON = {
 # An episode of 2D-Gunner is twenty times as long as one of Multi-Particle, and one of the Kitchen five times.
 _GUNNER_QUICK = {
     "episodes": 1600,
-    "gradient_steps": 30,
-    "batch_size": 128,
+    "gradient_steps": 20,
+    "batch_size": 256,
     "warmup": 20_000,
+    "scale_view": True,
+    "explore": 0.2,
     "discount": 0.9,
     "eval_every": 80,
 }
@@ -152,6 +154,8 @@ def task_entry(name: str, env: str = "") -> TaskEntry:
 
     `env` is the environment of tasks that name none.
     """
+    if not isinstance(name, str):
+        raise UserError(f"the task is {shown(name)}; it must be the name of one: {', '.join(names())}")
     if plugins.is_file(name):
         return _from_file(name, env)
     if name == REWARD:
@@ -164,7 +168,7 @@ def task_entry(name: str, env: str = "") -> TaskEntry:
         return _entry(name)
     matches = [entry for entry in tasks().values() if entry.short == name]
     if len(matches) != 1:
-        raise UserError(f"unknown task {name!r}; choose one of {', '.join(names())}, {REWARD} or FILE.py:NAME")
+        raise UserError(f"unknown task {shown(name)}; choose one of {', '.join(names())}, {REWARD} or FILE.py:NAME")
     return matches[0]
 
 

@@ -27,13 +27,15 @@ from susd import replay
 from susd.config import Config, configure
 from susd.envs.base import Environment, HostEnvironment, close
 from susd.envs.vector import is_functional
-from susd.errors import UserError
+from susd.errors import UserError, shown
 from susd.methods.registry import method_options, methods
 from susd.runs.folder import describe_machine
 from susd.runs.progress import short
+from susd.training.resources import check_envs, check_memory
 from susd.training.trainer import Trainer, TrainState, build_env, subkey
 
 NUM_ENVS, STEPS = 1024, 100  # of a functional environment: how many, and steps of one scan
+MOST_SECONDS, MOST_ENVS = 86_400, 10_000_000
 MATMUL = 2048  # large enough that the rate no longer grows with it
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
@@ -42,10 +44,12 @@ def run(what: str, config: Config, seconds: float, num_envs: int | None = None) 
     """Measure `env`, `update` or `epoch` for about `seconds` after compiling; the result is plain JSON."""
     if what not in _BENCHES:
         raise UserError(f"benchmark {what!r} is unknown; choose one of {', '.join(_BENCHES)}")
-    if not (seconds > 0 and math.isfinite(seconds)):
-        raise UserError(f"--seconds is {seconds:g}; it must be more than 0")
-    if num_envs is not None and num_envs < 1:
-        raise UserError(f"--num-envs is {num_envs}; it must be at least 1")
+    if not 0 < seconds <= MOST_SECONDS:
+        raise UserError(f"--seconds is {shown(seconds)}; it must be more than 0, and at most {MOST_SECONDS}")
+    if num_envs is not None and what != "env":
+        raise UserError(f"--num-envs is {shown(num_envs)}, but it is for `susd bench env`")
+    if num_envs is not None and not 1 <= num_envs <= MOST_ENVS:
+        raise UserError(f"--num-envs is {shown(num_envs)}; it must be from 1 to {MOST_ENVS}")
     values = _BENCHES[what](config, seconds, num_envs)
     meta = describe_machine(config.to_json(), "")
     del meta["command"]  # it holds paths of this machine, and the config says more
@@ -54,8 +58,10 @@ def run(what: str, config: Config, seconds: float, num_envs: int | None = None) 
 
 def bench_env(config: Config, seconds: float, num_envs: int | None = None) -> dict[str, Any]:
     """Environment steps per second under uniformly random actions, observations included."""
-    env = build_env(config if num_envs is None else dataclasses.replace(config, episodes=num_envs))
+    env: Any = build_env(config if num_envs is None else dataclasses.replace(config, episodes=num_envs))
     try:
+        if is_functional(env):
+            check_envs(env, num_envs or NUM_ENVS)
         return measure_env(env, seconds, config.seed, num_envs or NUM_ENVS)
     finally:
         close(env)
@@ -122,7 +128,9 @@ def bench_update(config: Config, seconds: float, num_envs: int | None = None) ->
     del num_envs
     if config.seeds > 1:
         raise UserError(f"--seeds is {config.seeds}, but `update` measures one agent; `susd bench epoch` measures several")
-    updates = _updates(Trainer.build(config))
+    trainer = Trainer.build(config)
+    check_memory(trainer)
+    updates = _updates(trainer)
     flops, steps = updates.flops, updates.steps
     kinds = ["float32", *(["bfloat16"] if config.precision == "bfloat16" else [])]
     times = measure({"update": updates.run, **{kind: matmul(kind, MATMUL) for kind in kinds}}, seconds)
@@ -160,6 +168,8 @@ def bench_methods(config: Config, seconds: float, num_envs: int | None = None) -
         name: configure(**{**changes, "env": config.env, "preset": config.preset, "method": name}) for name in methods()
     }
     trainers = {name: Trainer.build(one) for name, one in configs.items()}  # all first, so that errors come at once
+    for trainer in trainers.values():
+        check_memory(trainer)
     updates = {name: _updates(trainer) for name, trainer in trainers.items()}
     times = measure({name: one.run for name, one in updates.items()}, seconds)
     per_step = {name: [t / updates[name].steps for t in times[name]] for name in updates}
@@ -180,6 +190,7 @@ def bench_epoch(config: Config, seconds: float, num_envs: int | None = None) -> 
     """Whole epochs of `susd train`, collection and learning, per second."""
     del num_envs
     trainer = Trainer.build(config)
+    check_memory(trainer)
     with _stopwatch() as compile_seconds:
         trainer.compile()
     # Epochs counted from the end of the warm-up all learn, without collecting the warm-up first.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from susd.config import Config, configure
-from susd.envs.base import Environment, HostEnvironment, HostStep, close, is_environment
+from susd.envs.base import Environment, EnvSpec, HostEnvironment, HostStep, close, is_environment, missing_members
 from susd.envs.vector import is_functional, vectorize
-from susd.errors import UserError, format_exception
+from susd.errors import UserError, format_exception, shown
 from susd.runs.progress import short
 from susd.runs.tables import Table, format_table
 from susd.tools import diagnostics
@@ -40,22 +40,29 @@ def check(env: str | Config | Environment | HostEnvironment, steps: int = 1000, 
     `options` are those of `susd.config`, such as `env_options` and `factors`. The result is plain JSON; its `ok` says
     whether the contract holds.
     """
-    if not 10 <= steps <= 10_000_000:
-        raise UserError(f"--steps is {steps}; it must be from 10 to 10000000")
+    check_steps(steps)
     if is_environment(env):
         return _check(env, env.spec.name, steps, NUM_ENVS)
-    assert isinstance(env, (str, Config))
+    if not isinstance(env, (str, Config)):
+        raise UserError(f"{shown(env)} is not an environment, its name or its config: {missing_members(env)}")
     config = configure(env, **options) if isinstance(env, str) else env
     made = build_env(config)
     try:
-        return _check(made, config.env, steps, config.episodes)
+        return _check(made, config.env, steps, config.episodes, config.horizon)
     finally:
         close(made)
 
 
-def _check(env: Environment | HostEnvironment, name: str, steps: int, num_envs: int) -> dict[str, Any]:
-    checks = _Checks(vectorize(env, num_envs), _declared_bounds(env))
-    vector, spec = checks.env, checks.env.spec
+def check_steps(steps: Any) -> None:
+    """Refuse numbers of random steps that say nothing or take days."""
+    if type(steps) is not int or not 10 <= steps <= 10_000_000:
+        raise UserError(f"--steps is {shown(steps)}; it must be an integer from 10 to 10000000")
+
+
+def _check(env: Environment | HostEnvironment, name: str, steps: int, num_envs: int, horizon: int = 0) -> dict[str, Any]:
+    vector, bounds = vectorize(env, num_envs), _declared_bounds(env)
+    spec = replace(vector.spec, horizon=horizon or vector.spec.horizon)
+    checks = _Checks(vector, spec, bounds)
     facts: dict[str, Any] = {}
     if checks.run("specification", checks.specification) and checks.run("first step", checks.first_step):
         each = max(-(-steps // vector.num_envs), min(spec.horizon, LONGEST))
@@ -68,7 +75,7 @@ def _check(env: Environment | HostEnvironment, name: str, steps: int, num_envs: 
             facts["steps_per_second"] = random.steps_per_second
             if is_functional(env):  # faster in one scan, as in training
                 facts["steps_per_second"] = measure_env(env, 0.5)["env_steps_per_second"]
-            checks.warnings.extend(diagnostics.find_problems(spec, random))
+            checks.warnings.extend(diagnostics.find_problems(spec, random, bounds))
     return {
         "env": name,
         "kind": "functional" if is_functional(env) else getattr(env, "kind", "host"),
@@ -97,6 +104,7 @@ class _Checks:
     """The checks of one environment and their results so far. A check returns a sentence and a value."""
 
     env: HostEnvironment
+    spec: EnvSpec  # with the horizon of the check
     bounds: tuple[np.ndarray, np.ndarray] | None  # [S] each, where the environment declares them
     lines: list[CheckResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -119,7 +127,7 @@ class _Checks:
 
     def specification(self) -> tuple[str, bool]:
         """Sizes and indices are consistent. A Factorization checks itself that it is a partition."""
-        spec = self.env.spec
+        spec = self.spec
         for name in ("obs_size", "action_size", "horizon"):
             if not isinstance(value := getattr(spec, name), int) or value < 1:
                 raise ContractError(f"spec.{name} is {value!r}; it must be an integer from 1 up")
@@ -146,12 +154,12 @@ class _Checks:
         env, random = self.env, np.random.default_rng(0)
         starts, rows, seconds = [], [], 0.0
         for step in range(steps):
-            if step % env.spec.horizon == 0:
-                obs = self._reset(step // env.spec.horizon).copy()
+            if step % self.spec.horizon == 0:
+                obs = self._reset(step // self.spec.horizon).copy()
                 starts.append(obs)
             actions = random.uniform(-1, 1, (env.num_envs, env.spec.action_size)).astype(np.float32)
             began = time.perf_counter()
-            result = self._step(actions, step % env.spec.horizon + 1)
+            result = self._step(actions, step % self.spec.horizon + 1)
             seconds += time.perf_counter() - began
             rows.append((obs, result.next_obs.copy(), result.terminated.copy(), result.truncated.copy()))
             obs = result.obs.copy()
@@ -162,7 +170,7 @@ class _Checks:
 
     def extreme_actions(self) -> tuple[str, bool]:
         """Actions at the ends of their range."""
-        env, steps = self.env, min(self.env.spec.horizon, 50)
+        env, steps = self.env, min(self.spec.horizon, 50)
         signs = np.random.default_rng(1).choice([-1.0, 1.0], (env.spec.action_size,))
         for direction in (np.ones(env.spec.action_size), -np.ones(env.spec.action_size), signs):
             env.reset(SEED)
@@ -172,7 +180,7 @@ class _Checks:
 
     def equal_seeds(self) -> tuple[str, bool]:
         """Equal seeds and actions give equal episodes; another seed may start elsewhere."""
-        env, steps = self.env, min(self.env.spec.horizon, LONGEST)
+        env, steps = self.env, min(self.spec.horizon, LONGEST)
         shape = (steps, env.num_envs, env.spec.action_size)
         actions = np.random.default_rng(2).uniform(-1, 1, shape).astype(np.float32)
         one, two = _episode(env, actions), _episode(env, actions)

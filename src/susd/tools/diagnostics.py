@@ -15,6 +15,8 @@ REDUNDANT = 0.9999  # correlation from which two dimensions count as equal
 EARLY = 0.2  # episodes that end within this share of the horizon are very short
 SHOWN = 6  # indices named in one sentence
 
+Bounds = tuple[np.ndarray, np.ndarray] | None
+
 
 class RandomSteps(NamedTuple):
     """T random steps of W environments, which are reset together after every horizon."""
@@ -64,26 +66,42 @@ def describe_factors(spec: EnvSpec, random: RandomSteps) -> list[dict[str, Any]]
     return found
 
 
-def find_problems(spec: EnvSpec, random: RandomSteps) -> list[str]:
-    """One sentence for each property that will make learning hard, with its values and what to do."""
-    return [*_constant(spec, random), *_redundant(random), *_scales(spec, random), *_early_ends(spec, random)]
+def find_problems(spec: EnvSpec, random: RandomSteps, bounds: Bounds = None) -> list[str]:
+    """One sentence for each property that will make learning hard, with its values and what to do.
+
+    `bounds` are the smallest and largest observation, [S] each, where the environment declares them.
+    """
+    return [*_unreached(spec, random, bounds), *_redundant(random), *_scales(spec, random), *_early_ends(spec, random)]
 
 
-def _constant(spec: EnvSpec, random: RandomSteps) -> list[str]:
-    """Dimensions that never change, and factors that change only at resets."""
-    constant, moved = np.ptp(random.seen, axis=0) == 0, random.moved
+def _unreached(spec: EnvSpec, random: RandomSteps, bounds: Bounds) -> list[str]:
+    """Factors and dimensions that random actions never changed, and dimensions that cannot change."""
+    moved, constant = random.moved, np.ptp(random.seen, axis=0) == 0
+    fixed = constant & _without_range(bounds, spec.obs_size)
     found = []
     for name, indices in zip(spec.factorization.names, spec.factorization.indices, strict=True):
         own = np.array(indices)
-        if dead := [int(i) for i in own[constant[own]]]:
+        if dead := [int(i) for i in own[fixed[own]]]:
             share = f"all {len(own)}" if len(dead) == len(own) else f"{len(dead)} of {len(own)}"
-            found.append(f"Factor {name!r}: {share} dimensions are constant ({_indices(dead)}); remove them.")
-        if not moved[own].any() and not constant[own].all():
             found.append(
-                f"Factor {name!r} changes only at resets: random actions never changed it in {random.total} steps. A skill "
-                "can hardly learn to control it; merge it with another factor, or remove it."
+                f"Factor {name!r}: {share} dimensions are constant ({_indices(dead)}): neither actions nor resets change "
+                "them, and no bounds say that they can; remove them."
+            )
+        if still := [int(i) for i in own[~moved[own] & ~fixed[own]]]:
+            share = "" if len(still) == len(own) else f", {len(still)} of its {len(own)} dimensions ({_indices(still)})"
+            found.append(
+                f"Factor {name!r}{share}: not reached by random actions in {random.total} steps. Skills may reach it; "
+                "after training, `susd evaluate RUN control` says whether they do."
             )
     return found
+
+
+def _without_range(bounds: Bounds, size: int) -> np.ndarray:
+    """[S] whether no declared bounds of a dimension suggest that it changes: they are equal, infinite or missing."""
+    if bounds is None:
+        return np.ones(size, bool)
+    low, high = (np.asarray(bound, np.float64) for bound in bounds)
+    return ~(np.isfinite(low) & np.isfinite(high) & (low < high))
 
 
 def _redundant(random: RandomSteps) -> list[str]:
@@ -146,12 +164,12 @@ def _early_ends(spec: EnvSpec, random: RandomSteps) -> list[str]:
     if terminated_after and np.mean(terminated_after) < EARLY * spec.horizon:
         found.append(
             f"{len(terminated_after)} episodes terminated after {np.mean(terminated_after):.1f} steps on average, of "
-            f"{spec.horizon}; skills have little time to differ. Terminate later, or set a shorter horizon."
+            f"{spec.horizon}; skills have little time to differ. Terminate later, or set a shorter --horizon."
         )
     if truncated_after:
         found.append(
             f"A time limit of the environment truncated {len(truncated_after)} episodes after "
-            f"{np.mean(truncated_after):.1f} steps on average, of {spec.horizon}; set horizon to that limit, or remove it."
+            f"{np.mean(truncated_after):.1f} steps on average, of {spec.horizon}; set --horizon to it, or remove it."
         )
     return found
 

@@ -18,7 +18,13 @@ from susd.tools import bench
 from susd.training.resources import available_memory, state_bytes, use_compilation_cache
 from susd.training.trainer import Trainer
 
-OPTIONAL = {"numba": "fast", "tensorboardX": "tensorboard", "wandb": "wandb"}  # package -> the extra that installs it
+OPTIONAL = {  # package -> the extra that installs it
+    "numba": "fast",
+    "tensorboardX": "tensorboard",
+    "wandb": "wandb",
+    "onnx": "export",
+    "minari": "data",
+}
 _FAST_BF16 = ("avx512_bf16", "amx_bf16", "amx_tile")
 
 

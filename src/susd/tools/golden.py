@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,12 +16,14 @@ import numpy as np
 from susd.envs.gunner import LIMIT, STARTS, Gunner
 from susd.envs.multi_particle import AGENTS, MultiParticle
 from susd.errors import UserError
+from susd.runs.npz import read_npz
 from susd.tasks import make_task
 from susd.tasks.base import SKILL_STEPS
 from susd.tasks.multi_particle import REDRAW
 
 TOLERANCE = 1e-5  # on observations and continuous state, over a whole episode
 ROUNDING = 1e-6  # rewards are equal up to the rounding of a float32 such as -0.3
+LARGEST, EPISODES = 1e9, 1000  # of all recorded values, and of a file
 AGREEMENT = 0.95  # share of steps, for each flag of the Kitchen: another version of MuJoCo shifts some contacts by a step
 
 Shape = tuple[str | int, ...]  # E episodes, T steps, H high-level actions, D observation, A action, N agents of a task
@@ -257,8 +258,6 @@ def _verify_kitchen(path: Path) -> dict[str, Any]:
     from susd.envs.kitchen import Kitchen
     from susd.envs.kitchen.observation import GRIP, TOUCHED
 
-    found = _read(path)
-    stored = {key.removeprefix("random_"): value for key, value in found.items()} | found  # the prefix is optional
     shapes: dict[str, Shape] = {
         "action": ("E", "T", 4),
         "qpos": ("E", "T+1", 30),
@@ -269,6 +268,8 @@ def _verify_kitchen(path: Path) -> dict[str, Any]:
         "fixture_pos": ("E", 3, 3),
         "obs_raw": ("E", "T+1", 142),
     }
+    found = _read(path, [f"{prefix}{key}" for prefix in ("", "random_") for key in shapes])  # the prefix is optional
+    stored = {key.removeprefix("random_"): value for key, value in found.items()} | found
     data = _fit(path, stored, shapes, {})
     qpos, qvel, warm = (data[key][:, 0] for key in ("qpos", "qvel", "warm"))
     env = Kitchen(num_envs=len(data["action"]))
@@ -301,13 +302,14 @@ def _verify_kitchen(path: Path) -> dict[str, Any]:
 def _load(path: Path, kind: Recording, task: Any) -> Arrays:
     """The arrays of a recording as float64, with the shapes and values that its kind must have."""
     sizes = {"D": kind.env.spec.obs_size, "A": kind.env.spec.action_size}
-    data = _fit(path, _read(path), _shapes(kind, task), sizes)
+    shapes = _shapes(kind, task)
+    data = _fit(path, _read(path, shapes), shapes, sizes)
     if "perm" in data and sorted(data["perm"].tolist()) != list(range(sizes["D"])):
         raise UserError(f"{path}: 'perm' is not a permutation of the {sizes['D']} observation indices")
     if "agents" in data and not set(data["agents"].tolist()) <= set(range(AGENTS)):
         raise UserError(f"{path}: 'agents' holds {data['agents'].tolist()}; allowed are the agents 0 to {AGENTS - 1}")
     seeds = data["reset_seed"]
-    if np.any(seeds != np.floor(seeds)) or np.any(seeds < kind.smallest_seed):
+    if np.any(seeds != np.floor(seeds)) or np.any(seeds < kind.smallest_seed):  # and at most LARGEST
         allowed = "integers" if kind.smallest_seed < 0 else "integers from 0 up"
         raise UserError(f"{path}: 'reset_seed' holds {seeds.tolist()}; seeds must be {allowed}")
     return data
@@ -331,19 +333,11 @@ def _shapes(kind: Recording, task: Any) -> dict[str, Shape]:
     return {**shapes, **kind.task_arrays}
 
 
-def _read(path: Path) -> Arrays:
-    """Every array in a file."""
+def _read(path: Path, names: Iterable[str]) -> Arrays:
+    """The arrays of these names in a file."""
     if not path.is_file():
         raise UserError(f"recording {path} does not exist")
-    try:
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            stored = {key: archive[key] for key in archive.files} if isinstance(archive, np.lib.npyio.NpzFile) else None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
-        stored = None
-    if stored is None:
-        raise UserError(f"{path} is not a recording: it cannot be read as an .npz file of plain arrays")
-    return stored
+    return read_npz(path, names)
 
 
 def _fit(path: Path, stored: Arrays, shapes: Mapping[str, Shape], sizes: dict[str, int]) -> Arrays:
@@ -353,8 +347,6 @@ def _fit(path: Path, stored: Arrays, shapes: Mapping[str, Shape], sizes: dict[st
         if key not in stored:
             raise UserError(f"{path}: the array {key!r} is missing")
         value = stored[key]
-        if value.dtype.kind not in "biuf" or not np.all(np.isfinite(value)):
-            raise UserError(f"{path}: the array {key!r} must hold finite values only")
         for axis, found in zip(axes, value.shape, strict=False):  # the first arrays determine E and T
             if isinstance(axis, str):
                 sizes.setdefault(axis, found)
@@ -369,5 +361,9 @@ def _fit(path: Path, stored: Arrays, shapes: Mapping[str, Shape], sizes: dict[st
             raise UserError(f"{path}: the array {key!r} has the shape {value.shape}, expected {expected} ({axes})")
         if 0 in value.shape[: 1 + (key == "action")]:
             raise UserError(f"{path}: the array {key!r} has the shape {value.shape}; it is empty")
+        if axes[0] == "E" and len(value) > EPISODES:
+            raise UserError(f"{path}: the array {key!r} has {len(value)} episodes; at most {EPISODES} are replayed")
         data[key] = value.astype(np.float64)
+        if not np.all(np.abs(data[key]) <= LARGEST):  # nor is NaN
+            raise UserError(f"{path}: the array {key!r} must hold finite values only, of at most {LARGEST:g}")
     return data

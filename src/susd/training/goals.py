@@ -17,9 +17,8 @@ import numpy as np
 
 from susd.collect import rollout_skills
 from susd.envs.base import Environment, EnvSpec, HostEnvironment
-from susd.errors import UserError
+from susd.errors import UserError, shown
 from susd.methods.base import Method
-from susd.methods.registry import Card
 from susd.networks import Actor
 from susd.skills import SkillSpace
 from susd.training.trainer import Trainer
@@ -81,13 +80,6 @@ class GoalSpace(eqx.Module):
 def rest_skills(space: SkillSpace, key: jax.Array, count: int) -> jax.Array:
     """Skills [count, N * D] of the parts that no goal names: paced ones at rest, others random."""
     return jnp.zeros((count, space.size)) if space.paced else space.sample(key, count)
-
-
-def undirected(card: Card) -> str:
-    """Why no skill leads to a goal with this method, or ""."""
-    if card.directions:
-        return ""
-    return f"zero-shot goals need an embedding whose differences are directions for skills, unlike that of {card.name}"
 
 
 # --- target states ------------------------------------------------------------------------------------------------------
@@ -186,19 +178,22 @@ def _numbers(name: str, value: Any) -> list[float]:
     """Finite values, of one number or a sequence."""
     try:
         numbers = [float(one) for one in ([value] if np.ndim(value) == 0 else value)]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         numbers = [math.nan]
     if not all(map(math.isfinite, numbers)):
-        shown = ":".join(map(str, value)) if isinstance(value, list) else value
-        raise UserError(f"the goal gives {name!r} the value {shown!r}; values are finite numbers")
+        text = shown(":".join(map(str, value)) if isinstance(value, list) else value)
+        raise UserError(f"the goal gives {name!r} the value {text}; values are finite numbers")
     return numbers
 
 
 def _whole(spec: EnvSpec, goal: Any) -> Goal:
     """All dimensions of an observation [S]."""
-    values = np.asarray(goal, np.float32)
+    try:
+        values = np.asarray(goal, np.float32)
+    except (TypeError, ValueError, OverflowError):
+        values = np.zeros(0, np.float32)
     if values.shape != (spec.obs_size,) or not np.isfinite(values).all():
         raise UserError(
-            f"the goal has the shape {values.shape}; it is a mapping from names to values or {spec.obs_size} finite numbers"
+            f"the goal is {shown(goal)}; it must be a mapping from names to values, or {spec.obs_size} finite numbers"
         )
     return Goal(tuple(range(spec.obs_size)), tuple(values.tolist()))

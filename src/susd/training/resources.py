@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jax
 
+from susd.envs.base import Environment
 from susd.errors import UserError
 from susd.replay import row_size
 from susd.training.trainer import Trainer
@@ -15,7 +16,7 @@ from susd.training.trainer import Trainer
 
 def state_bytes(trainer: Trainer) -> int:
     """Memory of the training state with its replay buffer, computed without allocating it."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(trainer.start)))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(trainer.shapes))
 
 
 def available_memory() -> int:
@@ -34,8 +35,8 @@ def update_bytes(trainer: Trainer) -> int:
     return config.seeds * (4 * config.batch_size * (row + 3 * config.layers * config.hidden) + 8 * config.gradient_steps)
 
 
-def check_resources(trainer: Trainer, path: Path) -> None:
-    """Refuse a run that does not fit into memory or on the disk, before anything is compiled."""
+def check_memory(trainer: Trainer) -> None:
+    """Refuse a run that does not fit into memory, before anything is compiled."""
     config, need, have = trainer.config, state_bytes(trainer) + update_bytes(trainer), available_memory()
     gib = 2**30
     if jax.default_backend() == "cpu" and need > 0.9 * have:
@@ -44,6 +45,12 @@ def check_resources(trainer: Trainer, path: Path) -> None:
             f"{trainer.capacity} transitions x {config.seeds} seeds), but only {have / gib:.1f} GiB are "
             "available; lower --buffer-size, --seeds, --batch-size, --gradient-steps or the network sizes"
         )
+
+
+def check_resources(trainer: Trainer, path: Path) -> None:
+    """Refuse a run that does not fit into memory or on the disk, before anything is compiled."""
+    check_memory(trainer)
+    config, gib = trainer.config, 2**30
     while not path.exists():
         path = path.parent
     free = shutil.disk_usage(path).free
@@ -55,8 +62,24 @@ def check_resources(trainer: Trainer, path: Path) -> None:
         )
 
 
+def check_envs(env: Environment, num_envs: int) -> None:
+    """Refuse more parallel copies of a functional environment than fit into memory."""
+    one = jax.eval_shape(lambda: (state := env.reset(jax.random.key(0)), env.observe(state)))
+    need = 3 * num_envs * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one))
+    if jax.default_backend() == "cpu" and need > 0.9 * (have := available_memory()):
+        need_gib, have_gib = need / 2**30, have / 2**30
+        raise UserError(
+            f"--num-envs is {num_envs}; this needs {need_gib:.1f} GiB of memory, but {have_gib:.1f} are available"
+        )
+
+
+def cache_folder() -> Path:
+    """Where things are kept that can be made again: SUSD_CACHE_DIR, or a folder in the user's cache."""
+    given = os.environ.get("SUSD_CACHE_DIR")
+    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "susd"
+
+
 def use_compilation_cache() -> None:
-    """Keep compiled programs on disk between runs (SUSD_CACHE_DIR, or the user's cache folder)."""
-    cache = os.environ.get("SUSD_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "susd"
-    jax.config.update("jax_compilation_cache_dir", str(cache))
+    """Keep compiled programs on disk between runs."""
+    jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # the many small programs add up to a second

@@ -18,8 +18,8 @@ from susd.runs import checkpoint
 from susd.runs.atomic import write_json
 from susd.runs.folder import RunFolder
 from susd.runs.loggers import Logger
-from susd.runs.progress import Progress
-from susd.training.trainer import Trainer, TrainState, learning_hash
+from susd.runs.progress import Progress, Waiting
+from susd.training.trainer import Trainer, TrainState, learning_hash, restore
 
 Values = dict[str, np.ndarray]  # name -> [seeds]
 
@@ -52,7 +52,8 @@ class Session:
         if not quiet:
             print_now(f"{_describe(trainer)}\nrun folder {folder.path}; compiling ..")
         began = time.perf_counter()
-        session = cls(trainer, folder, quiet, stop, *_first_state(trainer, folder, resume))
+        with Waiting("compiling the initial state" if not resume else "loading the last checkpoint", quiet):
+            session = cls(trainer, folder, quiet, stop, *_first_state(trainer, folder, resume))
         config, done = trainer.config, session.done
         if not done:
             session.compile_seconds = time.perf_counter() - began
@@ -68,7 +69,7 @@ class Session:
     def run(self, loggers: list[Logger]) -> None:
         """All epochs that are left."""
         config, online = self.trainer.config, build_online(self.trainer)
-        self.compile_seconds += _compile(self.trainer, self.state, online)
+        self.compile_seconds += _compile(self.trainer, self.state, online, self.quiet)
         if not self.quiet:
             print_now(f"compiled in {self.compile_seconds:.1f} s")
         self.stop_if_signalled()
@@ -114,13 +115,16 @@ class Session:
                 "env_steps": self.done * trainer.chunk,
                 "gradient_steps": max(0, self.done - trainer.warmup_epochs) * config.gradient_steps,
                 "seconds": seconds,
-                **{name: float(value[index]) for name, value in values.items()},
+                **{
+                    name: float(x[index]) for name, x in values.items() if not np.isnan(x[index])
+                },  # undefined ones are absent
             }
             for index in range(config.seeds)
         ]
         self.folder.append_metrics(rows)
         for logger in loggers:
-            logger.write({name: float(np.mean([row[name] for row in rows])) for name in rows[0] if name != "seed"})
+            shared = [name for name in rows[0] if name != "seed" and all(name in row for row in rows)]
+            logger.write({name: float(np.mean([row[name] for row in rows])) for name in shared})
 
     def save(self) -> None:
         """A checkpoint, unless something is not finite."""
@@ -132,7 +136,12 @@ class Session:
             self.folder.checkpoints,
             self.done,
             self.state,
-            {"epoch": self.done, "train_seconds": self.train_seconds, "compile_seconds": self.compile_seconds},
+            {
+                "epoch": self.done,
+                "train_seconds": self.train_seconds,
+                "compile_seconds": self.compile_seconds,
+                "config": self.trainer.config.to_json(),
+            },
             self.trainer.config.keep_checkpoints,
             config=learning_hash(self.trainer.config),
             rows={".replay.data": (1, filled)},
@@ -160,12 +169,7 @@ def _first_state(trainer: Trainer, folder: RunFolder, resume: bool) -> tuple[Tra
     """State, epochs done and seconds trained: those of the last good checkpoint, or of a run that has none yet."""
     if not resume or not checkpoint.checkpoints(folder.checkpoints):
         return jax.block_until_ready(trainer.start()), 0, 0.0
-    state, meta, _ = checkpoint.restore_latest(
-        folder.checkpoints,
-        jax.eval_shape(trainer.start),
-        learning_hash(trainer.config),
-        on_skip=lambda text: print_now(f"skipped: {text}"),
-    )
+    state, meta = restore(trainer, folder, lambda text: print_now(f"skipped: {text}"))
     return state, int(meta["epoch"]), float(meta["train_seconds"])
 
 
@@ -191,12 +195,14 @@ class _Rates:
         return fields
 
 
-def _compile(trainer: Trainer, state: TrainState, online: OnlineEvaluation | None) -> float:
+def _compile(trainer: Trainer, state: TrainState, online: OnlineEvaluation | None, quiet: bool) -> float:
     """Compile before the loop, so that the first epoch takes no longer than the others; the seconds it took."""
     started = time.perf_counter()
-    trainer.compile()
+    with Waiting("compiling the epoch of training (kept for later runs)", quiet):
+        trainer.compile()
     if online:
-        jax.block_until_ready(online(state, 0))
+        with Waiting("compiling the measurements during training", quiet):
+            jax.block_until_ready(online(state, 0))
     return time.perf_counter() - started
 
 
@@ -215,7 +221,8 @@ def _describe(trainer: Trainer) -> str:
     return (
         f"{config.method} on {spec.name}, preset {config.preset}, {seeds}\n"
         f"{spec.obs_size} observations ({factors}), {spec.action_size} actions\n"
-        f"{config.epochs} epochs of {trainer.chunk} steps and {config.gradient_steps} gradient steps"
+        f"{config.epochs} epoch{'s' * (config.epochs > 1)} of {trainer.chunk} steps and "
+        f"{config.gradient_steps} gradient steps"
     )
 
 

@@ -15,16 +15,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from susd.config import Config, configure
+from susd.config import Config, check_option, configure
 from susd.envs.base import Environment, HostEnvironment, close
 from susd.errors import UserError
-from susd.runs.folder import RunFolder, check_folder
+from susd.paths import short_name, user_path
+from susd.plugins import Trust, also
+from susd.runs import header
+from susd.runs.folder import CHANGEABLE, RunFolder, check_folder
 from susd.runs.loggers import check_loggers, open_loggers
 from susd.training.resources import check_resources, use_compilation_cache
 from susd.training.session import Interrupted as Interrupted  # what `train` raises
 from susd.training.session import NonFiniteError as NonFiniteError
 from susd.training.session import Session, print_now
-from susd.training.trainer import CHANGEABLE, Trainer
+from susd.training.trainer import Trainer
 
 
 def train(
@@ -36,24 +39,28 @@ def train(
     tensorboard: bool = False,
     wandb: bool = False,
     environment: Environment | HostEnvironment | None = None,
+    trust: Trust = False,
     **options: Any,
 ) -> Path:
     """Train and return the run folder. `env` is the name of an environment, with options of `Config`, or a Config.
 
     With `resume` the run in folder `run` continues from its last good checkpoint, with the config it was started with (only
     `epochs` and how often to evaluate and save may change). `environment` is an object that replaces the named environment.
+    `trust` allows a run that is resumed to run the code that it names, if neither `env` nor `method` names it.
     """
     check_loggers(tensorboard, wandb)
+    named = None if run is None else user_path("--run", run)
     if resume:
-        if run is None:
+        if named is None:
             raise UserError("to resume, name the run folder with --run")
-        folder = RunFolder.open(Path(run))
-        config, path = resumed_config(folder, env, options), folder.path
+        folder = RunFolder.open(named)
+        check_resumable(folder)
+        config, path = resumed_config(folder, env, options, trust, environment is not None), folder.path
     elif env is None:
         raise UserError("name an environment, or resume a run")
     else:
         config = env if isinstance(env, Config) else configure(env, **options)
-        path = Path(run) if run else free_folder(config)
+        path = named or free_folder(config)
         check_folder(path)
     trainer = Trainer.build(config, environment)
     try:
@@ -73,13 +80,30 @@ def train(
     return folder.path
 
 
-def resumed_config(folder: RunFolder, env: str | Config | None, options: dict[str, Any]) -> Config:
+def check_resumable(folder: RunFolder) -> None:
+    """Refuse a folder whose last checkpoint holds weights only, such as skills that come with the package."""
+    for path in header.checkpoints(folder.checkpoints)[:1]:
+        if header.weights_only(path):
+            raise UserError(f"{folder.path} holds weights only: its skills can be used, but training cannot be resumed")
+
+
+def resumed_config(
+    folder: RunFolder,
+    env: str | Config | None,
+    options: dict[str, Any],
+    trust: Trust = False,
+    own_environment: bool = False,
+) -> Config:
     """The config a run was started with, with the changes that a resumed run may make; others are refused."""
-    config = Config.from_json(folder.config)
+    named = (env.env, env.method) if isinstance(env, Config) else (env, options.get("method"))
+    config = folder.load_config(also(trust, *named), own_environment)
     if isinstance(env, Config):
         given = {field.name: getattr(env, field.name) for field in dataclasses.fields(env)}
     else:
-        given = {**options, **({"env": env} if env else {})}
+        given = {**options, **({} if env is None else {"env": env})}
+        for spec in dataclasses.fields(Config):
+            if spec.name in given:
+                check_option(spec, given[spec.name])
         if "env_options" in given:  # those that are not given keep their values
             given["env_options"] = {**config.env_options, **given["env_options"]}
     for name, value in given.items():
@@ -93,7 +117,7 @@ def free_folder(config: Config) -> Path:
     """runs/ENV-METHOD-sSEED, with a number at the end if that exists."""
     env = re.sub(r"[^\w.+-]+", "_", Path(config.env.removeprefix("gymnasium:")).name.replace(".py:", "-"))
     method = re.sub(r"[^\w.+-]+", "_", Path(config.method).name.replace(".py:", "-"))
-    base = Path("runs") / f"{env}-{method}-s{config.seed}"
+    base = Path("runs") / f"{short_name(env)}-{short_name(method)}-s{config.seed}"
     candidates = (base if n == 1 else base.with_name(f"{base.name}-{n}") for n in range(1, 10_000))
     return next(path for path in candidates if not path.exists())
 

@@ -16,17 +16,26 @@ import numpy as np
 from susd import replay
 from susd.collect import episodes, host_episodes
 from susd.config import Config
-from susd.envs import make
+from susd.envs import check_name, make
 from susd.envs.base import Environment, HostEnvironment, missing_members
+from susd.envs.registry import BUILT_IN
 from susd.envs.vector import is_functional
-from susd.errors import UserError, format_exception
+from susd.errors import UserError, format_exception, shown
 from susd.learner import Learner, LearnerState
 from susd.networks import Actor
 from susd.replay import Replay
-from susd.runs.folder import config_hash
+from susd.runs import checkpoint
+from susd.runs.folder import CHANGEABLE, RunFolder, config_hash
 from susd.types import Info, Policy, Transition
 
-CHANGEABLE = ("epochs", "keep_checkpoints", "checkpoint_every", "eval_every")  # options that a resumed run may change
+RUN_OPTIONS = {"num_envs": "--episodes", "horizon": "--horizon", "positions": "--positions", "landmarks": "--landmarks"}
+
+# The initial state is computed once: optimising its program takes longer than running it.
+RUNS_ONCE = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
 
 
 def subkey(key: jax.Array, name: str) -> jax.Array:
@@ -37,11 +46,37 @@ def subkey(key: jax.Array, name: str) -> jax.Array:
 def build_env(config: Config) -> Environment | HostEnvironment:
     """The environment with its factorization; a host environment has one copy for each episode of an epoch."""
     options = dict(config.env_options)
-    if "num_envs" in options:
-        raise UserError(f"the option 'num_envs' of a run is --episodes; it cannot be {options['num_envs']!r}")
-    if config.factors:
-        options["factors"] = int(config.factors) if config.factors.isdecimal() else config.factors
-    return make(config.env, num_envs=config.episodes, **options)
+    for name, flag in RUN_OPTIONS.items():
+        if name in options:
+            raise UserError(f"the option {name!r} of a run is {flag}; it cannot be {shown(options[name])}")
+    for name in ("factors", "positions", "landmarks"):
+        if text := getattr(config, name):
+            if config.env in BUILT_IN and name != "factors":
+                raise UserError(
+                    f"--{name} is {shown(text)}, but it is for Gymnasium environments; {config.env} has its own"
+                )
+            options[name] = int(text) if text.isdecimal() and len(text) < 10 else text
+    if config.env in BUILT_IN:
+        return make(config.env, num_envs=config.episodes, **options)
+    from susd.envs.gymnasium.adapter import GymnasiumVector  # they choose how MuJoCo renders, which JAX does not need
+    from susd.envs.gymnasium.loader import takes_horizon
+
+    check_name(config.env)
+    if config.horizon and takes_horizon(config.env):
+        options["horizon"] = config.horizon
+    env = make(config.env, num_envs=config.episodes, **options)
+    if config.horizon and isinstance(env, GymnasiumVector):
+        env.set_horizon(config.horizon)
+    return env
+
+
+def restore(
+    trainer: Trainer, folder: RunFolder, on_skip: Callable[[str], None], only: tuple[str, ...] = ("",)
+) -> tuple[TrainState, dict[str, Any]]:
+    """The state and the meta data of the last good checkpoint of a run; only the leaves below `only` are read."""
+    like, made_by = trainer.shapes, learning_hash(trainer.config)
+    state, meta, _ = checkpoint.restore_latest(folder.checkpoints, like, made_by, on_skip, only, of_run=True)
+    return state, meta
 
 
 def learning_hash(config: Config) -> str:
@@ -68,7 +103,7 @@ class Trainer:
     @classmethod
     def build(cls, config: Config, env: Environment | HostEnvironment | None = None) -> Trainer:
         """From a config; `env` is an environment object that replaces the configured one."""
-        env = env or build_env(config)
+        env = build_env(config) if env is None else env
         if not isinstance(env, (Environment, HostEnvironment)):
             raise UserError(f"{type(env).__name__} is not an environment: {missing_members(env)}")
         if not is_functional(env):
@@ -155,9 +190,20 @@ class Trainer:
     @cached_property
     def start(self) -> Callable[[], TrainState]:
         """Compiled initial state of all seeds, with a leading axis of seeds."""
-        seeds = jnp.arange(self.config.seed, self.config.seed + self.config.seeds)
-        compiled = jax.jit(self._over_seeds(self.init, (0,)))  # the seeds are an argument: the program is the same for all
-        return lambda: compiled(seeds)
+        options = RUNS_ONCE if jax.default_backend() == "cpu" else None
+        compiled = jax.jit(self._over_seeds(self.init, (0,)), compiler_options=options)
+        return lambda: compiled(self._seeds)
+
+    @cached_property
+    def shapes(self) -> TrainState:
+        """Shapes and types of the initial state."""
+        found: TrainState = jax.eval_shape(self._over_seeds(self.init, (0,)), self._seeds)
+        return found
+
+    @property
+    def _seeds(self) -> jax.Array:
+        """The argument of the initial state, so that its program is the same for all seeds."""
+        return jnp.arange(self.config.seed, self.config.seed + self.config.seeds)
 
     def run_epoch(self, state: TrainState, epoch: int) -> tuple[TrainState, Info]:
         """One epoch of all seeds, compiled. The buffers of `state` are donated: it cannot be used afterwards."""
@@ -169,7 +215,7 @@ class Trainer:
     def _epoch(self) -> Any:
         """The epoch, compiled ahead of time: an executable for these shapes that cannot recompile."""
         jitted = jax.jit(self._over_seeds(self.epoch, (0, None)), donate_argnums=0)
-        return jitted.lower(jax.eval_shape(self.start), jax.ShapeDtypeStruct((), jnp.int32)).compile()
+        return jitted.lower(self.shapes, jax.ShapeDtypeStruct((), jnp.int32)).compile()
 
     def check_env(self) -> None:
         """Check the first observations, so that a broken environment is reported before anything is compiled."""
@@ -205,7 +251,7 @@ class Trainer:
     @cached_property
     def _host_learn(self) -> Any:
         """The gradient steps of an epoch, compiled ahead of time like `_epoch`."""
-        state = jax.eval_shape(self.start)
+        state = self.shapes
         rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.chunk, *x.shape[2:]), x.dtype), state.replay.data)
         jitted = jax.jit(self._over_seeds(self.learn, (0, None, None)), donate_argnums=0)
         return jitted.lower(state, rows, jax.ShapeDtypeStruct((), jnp.int32)).compile()

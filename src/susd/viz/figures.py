@@ -54,13 +54,16 @@ WHEEL = ("#31195e", "#2566ae", "#1f9e9e", "#d9b13b", "#d2602b", "#8d1f5a", "#311
 
 
 @contextmanager
-def drawing(path: Path, width: float, height: float) -> Iterator[Figure]:
-    """A figure in the style of the package, saved when the block ends. It belongs to no window and no pyplot state."""
+def drawing(path: Path, width: float, height: float, math: bool = False) -> Iterator[Figure]:
+    """A figure in the style of the package, saved when the block ends. It belongs to no window and no pyplot state.
+
+    Text between dollar signs is a formula only with `math`: names of others may have dollar signs.
+    """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context({**STYLE, "text.parse_math": math}):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         yield figure
@@ -189,30 +192,30 @@ def coverage_map(path: Path, spec: EnvSpec, counts: Mapping[str, np.ndarray]) ->
 
 
 def control_matrix(
-    path: Path, names_rows: Sequence[str], names_columns: Sequence[str], matrix: np.ndarray, ratio: float | None
+    path: Path,
+    names_rows: Sequence[str],
+    names_columns: Sequence[str],
+    matrix: np.ndarray,
+    ratio: float | None,
+    interval: Sequence[float] | None = None,
+    left_out: Mapping[str, str] | None = None,
 ) -> Path:
-    """Heat map of how far every part of the skill moves every factor, with the values in the cells."""
+    """Heat map of how far every part of the skill moves every factor, with the values in the cells.
+
+    The columns of `left_out`, which maps factors to reasons, have no colour; cells that are not a number are empty.
+    """
     rows, columns = matrix.shape
     if (rows, columns) != (len(names_rows), len(names_columns)):
         raise ValueError(f"a {rows} x {columns} matrix for {len(names_rows)} x {len(names_columns)} names")
-    cell = min(0.95, 5.2 / columns)
+    reasons, cell = left_out or {}, min(0.95, 5.2 / columns)
     with drawing(path, max(cell * columns + 1.9, 4.6), cell * rows + (1.35 if rows > 1 or columns > 5 else 1.1)) as figure:
         axes = figure.add_subplot()
-        colours = _colours("paper to ink", ("#ffffff", "#c5dcec", "#5a9fc9", "#1f5f9e", "#0c2346"))
-        image = axes.imshow(matrix, cmap=colours, vmin=0.0, vmax=max(float(np.nanmax(matrix)), 1.0))
-        for (row, column), value in np.ndenumerate(matrix):
-            dark = _luminance(image.cmap(image.norm(value))) < 0.55
-            text = f"{value:.2f}" if value < 99.5 else f"{value:.0f}"
-            size = 10 if cell > 0.7 else 8
-            axes.text(column, row, text, ha="center", va="center", color="white" if dark else INK, fontsize=size)
-        axes.set_xticks(range(columns), [words(name) for name in names_columns], rotation=0 if columns <= 5 else 45)
+        image = _heat_map(axes, matrix, np.array([name in reasons for name in names_columns]), 10 if cell > 0.7 else 8)
+        apart = "\n" if columns <= 5 else " "
+        labels = [words(name) + (f"{apart}({reasons[name]})" if name in reasons else "") for name in names_columns]
+        turned: dict[str, Any] = {} if columns <= 5 else {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+        axes.set_xticks(range(columns), labels, **turned)
         axes.set_yticks(range(rows), [words(name) for name in names_rows])
-        axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
-        axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
-        axes.grid(False)
-        axes.grid(which="minor", color="white", linewidth=2)
-        axes.tick_params(which="both", length=0)
-        axes.spines[:].set_visible(False)
         axes.set_xlabel("factor that changes")
         title = "What the skill moves (1: as between unrelated skills)"
         if rows > 1:
@@ -221,14 +224,40 @@ def control_matrix(
             title = "What each part of the skill moves"
         if ratio is not None:
             title += f"\nits own factor {ratio:.1f} x as much as the others" if ratio < 1000 else "\nits own factor only"
+            title += f" (95 %: {interval[0]:.1f} to {interval[1]:.1f})" if interval and ratio < 1000 else ""
         figure.suptitle(title)
     return path
 
 
+def _heat_map(axes: Axes, matrix: np.ndarray, faint: np.ndarray, size: int) -> Any:
+    """Cells with their values; `faint` columns are hatched instead of coloured."""
+    from matplotlib.patches import Rectangle
+
+    rows, columns = matrix.shape
+    colours = _colours("paper to ink", ("#ffffff", "#c5dcec", "#5a9fc9", "#1f5f9e", "#0c2346"))
+    shown = np.where(faint, np.nan, matrix)
+    image = axes.imshow(shown, cmap=colours, vmin=0.0, vmax=max([1.0, *shown[np.isfinite(shown)]]))
+    for column in np.flatnonzero(faint):
+        hatched = Rectangle((column - 0.5, -0.5), 1, rows, fill=False, edgecolor=LIGHT, linewidth=0, hatch="////", zorder=0)
+        axes.add_patch(hatched)
+    for (row, column), value in np.ndenumerate(matrix):
+        if np.isfinite(value):
+            dark = not faint[column] and _luminance(image.cmap(image.norm(value))) < 0.55
+            ink = PALE if faint[column] else "white" if dark else INK
+            text = f"{value:.2f}" if value < 99.5 else f"{value:.0f}"
+            axes.text(column, row, text, ha="center", va="center", color=ink, fontsize=size)
+    axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
+    axes.grid(False)
+    axes.grid(which="minor", color="white", linewidth=2)
+    axes.tick_params(which="both", length=0)
+    axes.spines[:].set_visible(False)
+    return image
+
+
 def _part(spec: EnvSpec, plane: Plane, names: Sequence[str]) -> int:
     """The part of the skill, of those with these names, that belongs to the plane: that of its factor, or the first."""
-    factors = spec.factorization
-    owner = next(name for name, indices in zip(factors.names, factors.indices, strict=True) if plane.x in indices)
+    owner = spec.factorization.owners[plane.x]
     return names.index(owner) if owner in names else 0
 
 

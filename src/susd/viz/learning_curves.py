@@ -39,7 +39,7 @@ def learning_curves(path: Path, rows: Rows, metrics: Mapping[str, str]) -> Path:
     seeds = sorted({row.get("seed", 0) for row in rows})
     columns = min(3, len(found))
     count = -(-len(found) // columns)
-    with drawing(path, WIDTH, 1.65 * count + 0.5) as figure:
+    with drawing(path, WIDTH, 1.65 * count + 0.5, math=True) as figure:
         for index, name in enumerate(found):
             axes = figure.add_subplot(count, columns, index + 1)
             _panel(axes, name, [row for row in rows if _finite(row.get(name))], seeds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -15,8 +16,8 @@ from susd.envs.gymnasium.loader import Source, find_registration, is_gymnasium
 from susd.envs.gymnasium.processes import SubprocessEnvs
 from susd.envs.gymnasium.spaces import Actions, Observations
 from susd.envs.gymnasium.workers import EnvBatch, ThreadedEnvs, usable_cores
-from susd.envs.options import FactorOption, factorization, one_of, positive_integer
-from susd.errors import UserError
+from susd.envs.options import MOST_ENVS, FactorOption, factorization, one_of, positive_integer
+from susd.errors import UserError, shown
 from susd.factors import Factorization
 from susd.plugins import stdout_to_stderr
 
@@ -37,12 +38,15 @@ class GymnasiumVector:
         horizon: int | None = None,
         parallel: str = "threads",
         factors: FactorOption | None = None,
+        positions: str | Mapping[str, Any] | None = None,
+        landmarks: str | Mapping[str, Any] | None = None,
     ) -> None:
         self._source = source
-        self._num_envs = positive_integer("num_envs", num_envs)
+        self._num_envs = positive_integer("num_envs", num_envs, MOST_ENVS)
         self._parallel = one_of("parallel", parallel, ("threads", "processes", "none"))
-        self._spec = _spec(source.name, example, horizon, factors)
-        declared = Observations(example.observation_space, source.name)
+        self._spec = _spec(source.name, example, horizon, factors, positions, landmarks)
+        self._observations = declared = Observations(example.observation_space, source.name)
+        self._actions = Actions(example.action_space, source.name)
         self.bounds = declared.low, declared.high  # [S] each, of the observation space; `susd check` compares with them
         self._batch: EnvBatch | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
@@ -82,6 +86,18 @@ class GymnasiumVector:
             )
         return np.asarray(ImageOps.pad(Image.fromarray(frame[..., :3]), (size, size), color=BORDER))
 
+    def set_horizon(self, horizon: int) -> None:
+        """Change the steps of an episode."""
+        self._spec = replace(self._spec, horizon=positive_integer("horizon", horizon))
+
+    def flatten(self, obs: Any) -> np.ndarray | None:
+        """The vector [S] of an observation as one environment returns it, or of a batch; None if it is flat."""
+        return self._observations.flatten(obs) if self._observations.is_native(obs) else None
+
+    def native_action(self, action: np.ndarray) -> np.ndarray:
+        """Actions [.., A] in [-1, 1] in the bounds, shape and type of one environment."""
+        return self._actions.write(action)
+
     def close(self) -> None:
         """Close all environments; the next reset creates new ones."""
         if self._finalizer is not None:
@@ -113,8 +129,18 @@ class GymnasiumVector:
             raise
 
 
-def _spec(name: str, example: gymnasium.Env[Any, Any], horizon: int | None, factors: FactorOption | None) -> EnvSpec:
-    """The facts of an environment, from its spaces and its optional attributes factors, positions, landmarks and own."""
+def _spec(
+    name: str,
+    example: gymnasium.Env[Any, Any],
+    horizon: int | None,
+    factors: FactorOption | None,
+    positions: str | Mapping[str, Any] | None,
+    landmarks: str | Mapping[str, Any] | None,
+) -> EnvSpec:
+    """The facts of an environment, from its spaces and its optional attributes factors, positions, landmarks, own.
+
+    Factors, positions and landmarks that are given replace those of the attributes.
+    """
     for attribute in ("observation_space", "action_space"):
         if not hasattr(example, attribute):
             raise UserError(f"{name} has no {attribute}; set it in __init__, for example spaces.Box(-1, 1, (3,))")
@@ -123,6 +149,8 @@ def _spec(name: str, example: gymnasium.Env[Any, Any], horizon: int | None, fact
     default = Factorization.from_mapping(dict(_attribute(name, example, "factors")) or observations.factors, size)
     known = {1: Factorization(("state",), (tuple(range(size)),), size), len(default): default}
     chosen = default if factors is None else factorization(factors, size, known)
+    planes = _attribute(name, example, "positions") if positions is None else read_positions(positions, observations)
+    marks = _attribute(name, example, "landmarks") if landmarks is None else read_landmarks(landmarks)
     owned = [_index(name, f"own[{key!r}]", i, size) for key, of in _attribute(name, example, "own") for i in of]
     return EnvSpec(
         name=name,
@@ -130,10 +158,8 @@ def _spec(name: str, example: gymnasium.Env[Any, Any], horizon: int | None, fact
         action_size=actions.size,
         horizon=_time_limit(name, example) if horizon is None else positive_integer("horizon", horizon),
         factorization=chosen,
-        planes=tuple(_plane(name, body, value, size) for body, value in _attribute(name, example, "positions")),
-        landmarks={
-            key: _index(name, f"landmarks[{key!r}]", value, size) for key, value in _attribute(name, example, "landmarks")
-        },
+        planes=tuple(_plane(name, body, value, size) for body, value in planes),
+        landmarks={key: _index(name, f"landmarks[{key!r}]", value, size) for key, value in marks},
         own=own_dimensions(chosen, owned) if owned else None,
     )
 
@@ -149,6 +175,70 @@ def _attribute(name: str, example: gymnasium.Env[Any, Any], attribute: str) -> A
     if not isinstance(value, Mapping):
         raise UserError(f"the attribute {attribute!r} of {name} is {value!r}; it must be a mapping with names as keys")
     return value.items()
+
+
+def read_positions(given: str | Mapping[str, Any], observations: Observations) -> Any:
+    """Items (name, (x, y, low, high)) of a mapping, or of text such as `cart=0:2,box=2:4@-1:1`.
+
+    NAME=START:STOP has one or two indices, of a line or a plane; @LOW:HIGH is the box in which coverage is measured.
+    Without it the box has the bounds of the observation space, which must then be finite.
+    """
+    if isinstance(given, Mapping):
+        return given.items()
+    found: dict[str, tuple[int, int, float, float]] = {}
+    for body, text in _named_items("positions", given, "cart=0:2,box=2:4 or cart=0:2@-1:1"):
+        where, at, box = text.partition("@")
+        start, colon, stop = where.partition(":")
+        try:
+            first = int(start)
+            last = int(stop) - 1 if colon else first
+            limits = [float(end) for end in box.split(":")] if at else []
+        except ValueError:
+            first, last, limits = 0, -1, []
+        if last - first not in (0, 1) or first < 0 or len(limits) not in (0, 2) or bool(at) != bool(limits):
+            raise UserError(
+                f"option 'positions': cannot read {shown(text)} of {body!r}; write NAME=START:STOP with one or two "
+                "indices, and perhaps @LOW:HIGH, such as cart=0:2@-1:1"
+            )
+        if last >= observations.size:
+            raise UserError(f"option 'positions': {body!r} is {where}; the observation has {observations.size} dimensions")
+        if not limits:
+            low, high = (
+                float(f(side[[first, last]])) for f, side in ((np.min, observations.low), (np.max, observations.high))
+            )
+            if not np.isfinite([low, high]).all():
+                raise UserError(
+                    f"option 'positions': the observation has no finite bounds at {where} of {body!r}; write the box, for "
+                    f"example {body}={where}@-1:1"
+                )
+            limits = [low, high]
+        found[body] = (first, last, *limits)  # type: ignore[assignment]
+    return found.items()
+
+
+def read_landmarks(given: str | Mapping[str, Any]) -> Any:
+    """Items (name, index) of a mapping, or of text such as `door=7,lamp=9`."""
+    if isinstance(given, Mapping):
+        return given.items()
+    items = [(name, text) for name, text in _named_items("landmarks", given, "door=7,lamp=9")]
+    for name, text in items:
+        if not (text.isdecimal() and len(text) < 10):
+            raise UserError(f"option 'landmarks': {name!r} is {shown(text)}; it must be an index, such as {name}=7")
+    return [(name, int(text)) for name, text in items]
+
+
+def _named_items(option: str, text: Any, example: str) -> list[tuple[str, str]]:
+    """The parts NAME=VALUE of text with commas; each name once."""
+    if not isinstance(text, str):
+        raise UserError(f"option {option!r} cannot be {shown(text)}; allowed: a mapping, or text such as {example}")
+    found = [tuple(piece.strip() for piece in part.partition("=")) for part in text.split(",")]
+    for name, equals, value in found:
+        if not (name and equals and value):
+            raise UserError(f"option {option!r}: cannot read {shown(text)}; write {example}")
+    names = [name for name, _, _ in found]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"option {option!r}: {repeated[0]!r} is named twice")
+    return [(name, value) for name, _, value in found]
 
 
 def _plane(name: str, body: str, value: Any, size: int) -> Plane:

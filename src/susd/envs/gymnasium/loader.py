@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import susd.envs.mujoco  # noqa: F401 (chooses how MuJoCo renders, before user code imports it)
 from susd.envs.registry import env_entry
 from susd.errors import UserError, format_exception
-from susd.plugins import is_file, load_file, load_object, stdout_to_stderr
+from susd.plugins import GYMNASIUM as PREFIX
+from susd.plugins import is_file, load_file, load_object, runs_here, stdout_to_stderr
 
 if TYPE_CHECKING:
     from susd.envs.base import Environment, HostEnvironment
 
-PREFIX = "gymnasium:"
-ADAPTER = ("horizon", "parallel", "factors")  # options of GymnasiumVector, not of the environment
+ADAPTER = ("horizon", "parallel", "factors", "positions", "landmarks")  # options of GymnasiumVector, not of the environment
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,18 @@ def make(name: str, num_envs: int | None, options: dict[str, Any]) -> Environmen
         kind = "functional" if is_functional(made) else "host"
         raise UserError(
             f"option {option!r} is {ours[option]!r}, but {name} is a {kind} environment without a parameter of that name; "
-            "its factors and horizon are in its spec"
+            "its factors, positions, landmarks and horizon are in its spec"
         )
     if not isinstance(made.spec, EnvSpec):
         raise UserError(f"the spec of {name} is a {type(made.spec).__name__}; it must be a susd.extend.EnvSpec")
     return made
+
+
+def takes_horizon(name: str) -> bool:
+    """Whether the factory of a user-defined environment has a parameter `horizon` of its own."""
+    entry = env_entry(name)
+    source = Source(name, {}, entry.source if entry else "")
+    return not is_gymnasium(name) and "horizon" in inspect.signature(source.factory()).parameters
 
 
 def find_registration(identifier: str) -> Any:
@@ -114,6 +121,7 @@ def find_registration(identifier: str) -> Any:
         raise UserError(
             f"module {module!r} of {PREFIX}{identifier} cannot be imported: {format_exception(error)}"
         ) from error
+    runs_here(f"{PREFIX}{identifier}")
     try:
         return gymnasium.spec(plain)
     except (gymnasium.error.Error, ImportError) as error:

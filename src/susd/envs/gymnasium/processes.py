@@ -37,7 +37,7 @@ class SubprocessEnvs:
                 mine, theirs = context.Pipe()
                 self._pipes.append(mine)
                 self._workers.append(context.Process(target=serve, args=(theirs, source, indices), daemon=True))
-                with _blocked_signals():
+                with blocked_signals():
                     self._workers[-1].start()
                 theirs.close()  # now only the worker holds that end, so its death closes the pipe
             self._receive()  # every worker has made its environments
@@ -120,7 +120,7 @@ def serve(pipe: Connection, source: Source, indices: range) -> None:
     for number in STOPS:  # they reach the whole process group; the main process decides when to stop
         signal.signal(number, lambda *_: None)  # not SIG_IGN, which children of an environment would inherit
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)  # see _blocked_signals
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)  # see blocked_signals
     sys.stdout = sys.stderr  # what environments print does not mix with results
     try:
         envs = SequentialEnvs(source, indices)
@@ -141,7 +141,7 @@ def serve(pipe: Connection, source: Source, indices: range) -> None:
 
 
 @contextmanager
-def _blocked_signals() -> Iterator[None]:
+def blocked_signals() -> Iterator[None]:
     """A process started here ignores Ctrl-C from its first moment; the caller receives it afterwards."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from susd.errors import UserError
+from susd.errors import UserError, shown
 
 
 @dataclass(frozen=True)
@@ -25,27 +25,31 @@ class _Entry:
     def name(self) -> str:
         return "/".join(self.keys)
 
-    def read(self, obs: Any) -> np.ndarray:
-        """Its values in an observation; a ValueError if they do not fit its space."""
-        called = f"entry {self.name!r}" if self.keys else "it"
+    def find(self, obs: Any) -> np.ndarray:
+        """Its array in an observation, whatever its shape; a ValueError if there is none."""
         for key in self.keys:
             try:
                 obs = obs[key]
             except (KeyError, TypeError, IndexError):
-                raise ValueError(f"{called} is missing") from None
-        array = np.asarray(obs)
-        if array.shape != (self.space.shape or ()):
-            raise ValueError(f"{called} has the shape {array.shape}, but its space says {self.space.shape or ()}")
+                raise ValueError(f"entry {self.name!r} is missing") from None
+        return np.asarray(obs)
+
+    def read(self, obs: Any, batch: tuple[int, ...] = ()) -> np.ndarray:
+        """Its values in an observation, or in a batch of them; a ValueError if they do not fit its space."""
+        called, array = f"entry {self.name!r}" if self.keys else "it", self.find(obs)
+        shape = (*batch, *(self.space.shape or ()))
+        if array.shape != shape:
+            raise ValueError(f"{called} has the shape {array.shape}, but its space says {shape}")
         if array.dtype.kind not in "biuf":
             raise ValueError(f"{called} has the type {array.dtype}; it must be numeric")
         if array.dtype.kind == "f" and self.space.dtype.kind != "f":
             raise ValueError(f"{called} has the type {array.dtype}, but its space says {self.space.dtype}")
         if isinstance(self.space, spaces.Discrete):
-            value = array - self.space.start
-            if not 0 <= value < self.size:
-                raise ValueError(f"{called} is {obs!r}, but its space is {self.space}")
-            return np.arange(self.size) == value
-        return array.reshape(-1)
+            value = np.asarray(array - self.space.start)
+            if not ((value >= 0) & (value < self.size)).all():
+                raise ValueError(f"{called} is {shown(array.tolist())}, but its space is {self.space}")
+            return np.arange(self.size) == value[..., None]
+        return array.reshape(*batch, -1)
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -70,19 +74,44 @@ class Observations:
         lows, highs = zip(*(entry.bounds for entry in self._entries), strict=True)
         self.low, self.high = np.concatenate(lows).astype(np.float64), np.concatenate(highs).astype(np.float64)
 
-    def read(self, obs: Any) -> np.ndarray:
+    def read(self, obs: Any, batch: tuple[int, ...] = ()) -> np.ndarray:
         """The vector, float32; a ValueError says what is wrong with an observation."""
-        vector = np.empty(self.size, np.float32)
+        vector = np.empty((*batch, self.size), np.float32)
         with np.errstate(over="ignore"):  # values too large for float32 become infinite and are refused below
             for entry in self._entries:
-                vector[entry.start : entry.start + entry.size] = entry.read(obs)
+                vector[..., entry.start : entry.start + entry.size] = entry.read(obs, batch)
         finite = np.isfinite(vector)
         if not finite.all():
-            index = int(np.argmin(finite))
+            place = tuple(np.argwhere(~finite)[0])
+            index = int(place[-1])
             owner = next(e for e in self._entries if e.start <= index < e.start + e.size)
             where = f" (position {index - owner.start} of entry {owner.name!r})" if owner.keys else ""
-            raise ValueError(f"its index {index}{where} is {vector[index]}")
+            raise ValueError(f"its index {index}{where} is {vector[place]}")
         return vector
+
+    def is_native(self, obs: Any) -> bool:
+        """Whether an observation, or a batch of them, has the form of the space and not yet that of a vector."""
+        if isinstance(obs, Mapping):
+            return True
+        if len(self._entries) > 1 or self._entries[0].keys:
+            return False
+        space = self._entries[0].space
+        try:
+            array, shape = np.asarray(obs), space.shape or ()
+        except ValueError:  # nested lists of different lengths
+            return False
+        if isinstance(space, spaces.Discrete):  # as a vector it is one-hot
+            return array.dtype.kind in "iu" and array.ndim <= 1
+        return array.shape == shape or array.shape[1:] == shape
+
+    def flatten(self, obs: Any) -> np.ndarray:
+        """The vector [S] of an observation, or those of a batch, [B, S]; a UserError says what does not fit."""
+        try:
+            first = next(entry for entry in self._entries if entry.size)
+            extra = first.find(obs).ndim - len(first.space.shape or ())
+            return self.read(obs, first.find(obs).shape[:1] if extra == 1 else ())
+        except ValueError as error:
+            raise UserError(f"the observation does not fit the environment's space: {error}") from None
 
 
 def _entries(space: Any, env: str, keys: tuple[str, ...], start: int) -> Iterator[_Entry]:
@@ -123,7 +152,7 @@ class Actions:
         self._low, self._high = bounds
 
     def write(self, action: np.ndarray) -> np.ndarray:
-        """The environment's action for one in [-1, 1]; values outside are clipped."""
+        """The environment's action for one in [-1, 1], or for a batch [.., A]; values outside are clipped."""
         share = (np.clip(action, -1.0, 1.0).astype(np.float64) + 1.0) / 2.0
         scaled = self._low * (1.0 - share) + self._high * share  # exact at both ends
-        return scaled.reshape(self._shape).astype(self._dtype)
+        return scaled.reshape(*action.shape[:-1], *self._shape).astype(self._dtype)

@@ -28,7 +28,16 @@ from susd.envs.kitchen.observation import (
 from susd.envs.kitchen.starts import draw
 from susd.envs.mujoco import physics
 from susd.envs.mujoco.camera import check_index
-from susd.envs.options import FactorOption, boolean, factorization, non_negative_integer, one_of, positive_integer
+from susd.envs.options import (
+    MOST_ENVS,
+    MOST_THREADS,
+    FactorOption,
+    boolean,
+    factorization,
+    non_negative_integer,
+    one_of,
+    positive_integer,
+)
 from susd.errors import UserError
 
 SUBSTEPS = 25  # physics steps of 2 ms per action: 20 Hz
@@ -73,7 +82,7 @@ class Kitchen:
         controller: str = "auto",
         threads: int = 0,
     ) -> None:
-        self._num_envs = positive_integer("num_envs", num_envs)
+        self._num_envs = positive_integer("num_envs", num_envs, MOST_ENVS)
         self._layout = LAYOUTS[one_of("layout", layout, LAYOUTS)]
         self._continuous = one_of("quaternions", quaternions, ("canonical", "continuous")) == "continuous"
         self._factors = factorization(factors, SIZE, {7: self._layout.factors})
@@ -83,7 +92,9 @@ class Kitchen:
         self._control = control.choose(one_of("controller", controller, ("auto", "numba", "numpy")))
         engine = one_of("engine", engine, ("auto", "batch", "plain"))
         model = compiled(boolean("sleeping", sleeping))
-        self.physics = physics.start(model, self._num_envs, engine, non_negative_integer("threads", threads), DERIVED)
+        self.physics = physics.start(
+            model, self._num_envs, engine, non_negative_integer("threads", threads, MOST_THREADS), DERIVED
+        )
         self._where = control.mass_indices(model)
         self._site = [model.site(name).id for name in ("grip", "handle", "disc")]
         self._body = [model.body(name).id for name in ("base", "hand", "pot", "butter", "meatball")]
@@ -95,6 +106,7 @@ class Kitchen:
         self._flags = np.zeros((self._num_envs, 3), bool)  # butter in pot, meatball in pot, pot on stove
         self._raw = np.zeros((self._num_envs, SIZE))
         self._started = False  # before the first reset the arm is in a singular pose, which cannot be controlled
+        self.quick_images = False  # without shadows and smoothing, to watch live
         self._camera: Any = None
         self.facts: Facts | None = None  # of the last step
 
@@ -120,6 +132,11 @@ class Kitchen:
     def raw(self) -> np.ndarray:
         """[W, 142] the last observations in the simulator's order and in double precision."""
         return self._raw
+
+    @property
+    def fixtures(self) -> np.ndarray:
+        """[W, 3, 3] positions of button, stove and target."""
+        return self._fixtures
 
     def reset(self, seed: int) -> np.ndarray:
         """Reset all environments, as a function of the seed alone; [W, 142] observations."""
@@ -208,8 +225,8 @@ class Kitchen:
         from susd.envs.kitchen.camera import KitchenCamera
 
         check_index(index, self._num_envs)
-        if self._camera is None or self._camera.size != size:
-            self._camera = KitchenCamera(size)
+        if self._camera is None or (self._camera.size, self._camera.quick) != (size, self.quick_images):
+            self._camera = KitchenCamera(size, self.quick_images)
         image: np.ndarray = self._camera.render(self.physics.qpos[index], self._fixtures[index])
         return image
 

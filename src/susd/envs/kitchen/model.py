@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import mujoco
 
 TABLE = 0.775  # height of the table's centre, on which the positions of the fixtures are based
+TABLE_TOP = 0.8
 HEIGHTS = {"button": 0.795, "stove": 0.795, "target": 0.780}  # of the fixtures, constant
 TIMESTEP = 0.002
 OBJECTS = ("pot", "butter", "meatball", "button")  # objects that can be grasped and touched

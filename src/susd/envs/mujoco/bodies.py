@@ -14,7 +14,15 @@ import numpy as np
 from susd.envs.base import EnvSpec, HostStep, Plane, Scaling
 from susd.envs.mujoco import physics
 from susd.envs.mujoco.camera import Camera, check_index, tracking_camera
-from susd.envs.options import FactorOption, factorization, non_negative_integer, one_of, positive_integer
+from susd.envs.options import (
+    MOST_ENVS,
+    MOST_THREADS,
+    FactorOption,
+    factorization,
+    non_negative_integer,
+    one_of,
+    positive_integer,
+)
 from susd.errors import UserError
 from susd.factors import Factorization
 
@@ -71,18 +79,19 @@ class Body:
     view: ClassVar[tuple[float, float, float]]  # of the camera: distance, azimuth, elevation
 
     def __init__(self, num_envs: int = 16, factors: FactorOption = 1, engine: str = "auto", threads: int = 0) -> None:
-        self._num_envs = positive_integer("num_envs", num_envs)
+        self._num_envs = positive_integer("num_envs", num_envs, MOST_ENVS)
         engine = one_of("engine", engine, ("auto", "batch", "plain"))
         model = load_model(self.file)
         size = model.nq + model.nv
         named = {1: Factorization(("state",), (tuple(range(size)),), size)}
         named[len(self.parts)] = Factorization.from_mapping(self.parts, size)
         self._factors = factorization(factors, size, named)
-        self.physics = physics.start(model, self._num_envs, engine, non_negative_integer("threads", threads))
+        self.physics = physics.start(model, self._num_envs, engine, non_negative_integer("threads", threads, MOST_THREADS))
         low, high = model.actuator_ctrlrange.T
         self._middle, self._half = (low + high) / 2, (high - low) / 2
         scaling = scalings()[self.name]
         self._mean, self._std = np.array(scaling.mean, np.float32), np.array(scaling.std, np.float32)
+        self.quick_images = False  # without shadows and smoothing, to watch live
         self._camera: Camera | None = None
 
     @property
@@ -144,8 +153,9 @@ class Body:
     def render(self, index: int = 0, size: int = 400) -> np.ndarray:
         """One environment as an RGB image, uint8 [size, size, 3]; needs a GL, such as MUJOCO_GL=egl without a display."""
         check_index(index, self._num_envs)
-        if self._camera is None or self._camera.size != size:
-            self._camera = Camera(self.name.replace("_", " "), load_model(self.file, visual=True), size)
+        if self._camera is None or (self._camera.size, self._camera.quick) != (size, self.quick_images):
+            name = self.name.replace("_", " ")
+            self._camera = Camera(name, load_model(self.file, visual=True), size, self.quick_images)
         return self._camera.render(self.physics.qpos[index], tracking_camera(self.physics.model, "torso", *self.view))
 
     def _observation(self) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 from susd.evaluation import state_goals
 from susd.evaluation.ceiling import INTERFACES
 from susd.evaluation.ceiling import REFERENCES as REFERENCE_RETURNS
+from susd.evaluation.control import RARE
 from susd.evaluation.zero_shot import SELECTIONS
 from susd.experiments.metrics_store import Fact
 from susd.report import charts
@@ -169,6 +170,11 @@ def control(data: ReportData) -> Parts:
             f"{title}: the ratio is diagonal / off-diagonal, and undefined for a skill with one part. Spread: the distance "
             "of a factor between two unrelated skills, in its own units."
         )
+        if any(fact.metric == "moved" for fact in facts):
+            caption += (
+                f" Factors that moved in less than {100 * RARE:.0f} % of the pairs of skills are left out of the means. "
+                "Over pairs: the 95 % bootstrap interval of every seed."
+            )
         parts += [tag("h3", title), html_table(caption, *_control_table(labels, facts), "numbers")]
         parts.append(gallery(image for image in made.values() if image))
         if whole := [title_of(label) for label, image in made.items() if not image]:
@@ -181,16 +187,36 @@ def _control_table(labels: Sequence[str], facts: Sequence[Fact]) -> tuple[list[s
     """Head and rows: the summary of the matrix, and the spread of every factor, or its range where they are many."""
     factors = list(dict.fromkeys(fact.subject for fact in facts if fact.metric == "spread"))
     summary = [per_seed(facts, subject="", metric=metric) for metric in ("ratio", "diagonal", "off_diagonal")]
+    ends = [per_seed(facts, subject="", metric=metric) for metric in ("ratio_low", "ratio_high")]
+    moved = any(fact.metric == "moved" for fact in facts)  # results of earlier versions do not say
     spread = [per_seed(facts, subject=factor, metric="spread") for factor in factors]
     few = len(factors) <= 5
     rows: list[list[str]] = []
     for label in labels:
-        moved = sorted(np.mean(list(of[label].values())) for of in spread if label in of)
-        least_to_most = f"{moved[0]:.2f} to {moved[-1]:.2f}" if moved else "–"
+        distances = sorted(np.mean(list(of[label].values())) for of in spread if label in of)
+        least_to_most = f"{distances[0]:.2f} to {distances[-1]:.2f}" if distances else "–"
         shown = [_short(of.get(label), 2) for of in spread] if few else [least_to_most]
+        shown += [_intervals(*(of.get(label, {}) for of in ends)), _left_out(label, factors, facts)] if moved else []
         rows.append([title_of(label), *(seeds_cell(values.get(label), 2) for values in summary), *shown])
     names = [f"spread of {factor.replace('_', ' ')}" for factor in factors] if few else ["spread, least to most moved"]
+    names += ["ratio, over pairs", "left out"] if moved else []
     return ["method", "ratio", "diagonal", "off-diagonal", *names], rows
+
+
+def _intervals(low: PerSeed, high: PerSeed) -> str:
+    """The interval of every seed."""
+    return "; ".join(f"{low[seed]:.2f} to {high[seed]:.2f}" for seed in low if seed in high) or "–"
+
+
+def _left_out(label: str, factors: Sequence[str], facts: Sequence[Fact]) -> str:
+    """The factors that moved too rarely to say what moves them, with the pairs that moved them, in every seed."""
+    pairs = per_seed(facts, subject="", metric="pairs").get(label, {})
+    found = []
+    for factor in factors:
+        moved = per_seed(facts, subject=factor, metric="moved").get(label, {})
+        rare = [f"{count:.0f} of {pairs[seed]:.0f}" for seed, count in moved.items() if count < RARE * pairs.get(seed, 0)]
+        found += [f"{factor.replace('_', ' ')} ({', '.join(rare)})"] if rare else []
+    return "; ".join(found) or "–"
 
 
 def _matrix(data: ReportData, key: str, label: str, facts: Sequence[Fact]) -> Html:
@@ -200,14 +226,17 @@ def _matrix(data: ReportData, key: str, label: str, facts: Sequence[Fact]) -> Ht
         if fact.metric == "change" and base(fact.label) == label:
             part, _, factor = fact.subject.partition(">")
             cells.setdefault((part, factor), []).append(fact.value)
-    parts, factors = (list(dict.fromkeys(cell[i] for cell in cells)) for i in (0, 1))
+    parts = list(dict.fromkeys(part for part, _ in cells))
+    mine = [fact for fact in facts if base(fact.label) == label]
+    factors = list(dict.fromkeys([*(f.subject for f in mine if f.metric == "spread"), *(name for _, name in cells)]))
     if len(parts) < 2:
         return Html("")
     matrix = np.array([[np.mean(cells.get((part, factor), [np.nan])) for factor in factors] for part in parts])
     ratios = per_seed(facts, subject="", metric="ratio").get(label)
     ratio = float(np.mean(list(ratios.values()))) if ratios else None
-    path = figures.control_matrix(data.figure_path(f"control-{key}-{label}"), parts, factors, matrix, ratio)
-    seeds = len(ratios or cells[parts[0], factors[0]])
+    rare = {name: "moved rarely" for name in factors if _left_out(label, [name], facts) != "–"}
+    path = figures.control_matrix(data.figure_path(f"control-{key}-{label}"), parts, factors, matrix, ratio, left_out=rare)
+    seeds = len(ratios or next(iter(cells.values())))
     alt = f"What each part of a skill of {title_of(label)} moves, {len(parts)} parts by {len(factors)} factors"
     return figure(path, alt, f"{title_of(label)}, mean over seeds" if seeds > 1 else title_of(label))
 
