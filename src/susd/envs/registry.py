@@ -29,13 +29,15 @@ class EnvEntry:
 
 
 _KITCHEN = {
-    "env_options": {"layout": "semantic", "quaternions": "continuous"},
+    "env_options": {"layout": "semantic", "quaternions": "continuous", "scaled": True},
+    "phi_input": "own",
+    "reward_scope": "factor",
     "episodes": 16,
     "gradient_steps": 50,
     "epochs": 1250,
     "buffer_size": 400_000,
     "warmup": 10_000,
-    "discount": 0.95,
+    "discount": 0.97,
     "target_entropy": -0.5,
 }
 _LOCOMOTION = {
