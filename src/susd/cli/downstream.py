@@ -7,7 +7,7 @@ import dataclasses
 import json
 import sys
 
-from susd.cli.common import NON_FINITE, RUN_HELP, Commands, add_options, add_trust, path
+from susd.cli.common import INTERRUPTED, NON_FINITE, RUN_HELP, Commands, add_options, add_trust, path
 from susd.downstream.config import FROM_RUN, DownstreamConfig
 
 
@@ -25,6 +25,7 @@ def add(commands: Commands) -> None:
     )
     command.add_argument("--out", type=path, metavar="DIR", help="folder of the result; default: one below RUN/downstream")
     command.add_argument("--force", action="store_true", help="replace a finished result")
+    command.add_argument("--resume", action="store_true", help="continue an interrupted task from its last checkpoint")
     command.add_argument("--quiet", action="store_true", help="no progress bar and no table")
     command.add_argument("--json", action="store_true", help="print the result as JSON instead of a table")
     add_trust(command)
@@ -42,13 +43,16 @@ def run(options: argparse.Namespace) -> int:
     config = configure_downstream(options.run, options.task, **changes)
     folder = options.out or folder_of(config)
     from susd.downstream.train import run_downstream
-    from susd.training.session import NonFiniteError
+    from susd.training.session import Interrupted, NonFiniteError
 
     try:
-        result = run_downstream(config, folder, options.force, options.quiet, trust=options.trust)
+        result = run_downstream(config, folder, options.force, options.quiet, trust=options.trust, resume=options.resume)
     except NonFiniteError as error:
         print(f"susd: {error}", file=sys.stderr)
         return NON_FINITE
+    except Interrupted as error:
+        print(f"susd: {error}", file=sys.stderr)
+        return INTERRUPTED
     if options.json:
         print(json.dumps(result))
     else:

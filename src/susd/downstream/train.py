@@ -1,19 +1,18 @@
 """Learn a task over the frozen skills of a run, or without skills, and write the result.
 
-    config.json  metrics.jsonl  curve.png  episode.mp4  policy/  result.json
+    config.json  metrics.jsonl  checkpoints/  curve.png  episode.mp4  policy/  result.json
 
-`result.json` is written last, so a folder that has one holds a finished result.
+`result.json` is written last, so a folder that has one holds a finished result. Until then `checkpoints/` holds what
+`--resume` continues from.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import shlex
+import shutil
 import sys
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,28 +28,28 @@ from susd.downstream.controller import Controller, ControllerState
 from susd.downstream.interface import ActionInterface, FlatActions, GoalWeights, skill_interface
 from susd.downstream.policy import build_controller, save_policy
 from susd.downstream.result import Result, draw_result
-from susd.downstream.returns import mean_returns, references
+from susd.downstream.session import CHECKPOINTS, TaskSession
 from susd.downstream.vector import VectorTask, vectorize_task
 from susd.envs.base import Environment, HostEnvironment
 from susd.envs.vector import is_functional
-from susd.errors import UserError
+from susd.errors import UserError, shown
 from susd.paths import user_path
 from susd.plugins import Trust, also
 from susd.runs.atomic import write_json
 from susd.runs.find import results_path, writable_run
 from susd.runs.folder import RunFolder, config_hash, describe_machine, make_folder
-from susd.runs.progress import Progress, Waiting, optional
+from susd.runs.progress import optional
+from susd.runs.signals import stop_signals
+from susd.runs.untrusted import read_object
 from susd.tasks.own import check_task
 from susd.tasks.registry import BUILT_IN, make_task, task_entry
 from susd.training.agent import load, part_names
 from susd.training.resources import available_memory, use_compilation_cache
-from susd.training.session import NonFiniteError
+from susd.training.session import print_now
 from susd.training.trainer import build_env, subkey
 from susd.viz.video import save_video
 
 FRAMES, PIXELS, FPS = 250, 360, 20  # of the video of an episode
-SLICE = 10  # episodes between two updates of the progress bar
-Rows = list[dict[str, Any]]
 
 
 def downstream(
@@ -59,17 +58,18 @@ def downstream(
     *,
     out: str | Path | None = None,
     force: bool = False,
+    resume: bool = False,
     quiet: bool = True,
     trust: Trust = False,
     **options: Any,
 ) -> Result:
     """Learn a task over the frozen skills of a run (None with interface="flat") and return the content of `result.json`.
 
-    Options are those of `DownstreamConfig`; `out` replaces the folder below the run, `force` an existing result. `trust` is
-    that of `susd.load`.
+    Options are those of `DownstreamConfig`; `out` replaces the folder below the run, `force` an existing result. With
+    `resume` an interrupted one continues from its last checkpoint. `trust` is that of `susd.load`.
     """
     folder = None if out is None else user_path("out", out)
-    return run_downstream(configure_downstream(run, task, **options), folder, force, quiet, trust=trust)
+    return run_downstream(configure_downstream(run, task, **options), folder, force, quiet, trust=trust, resume=resume)
 
 
 def run_downstream(
@@ -79,26 +79,50 @@ def run_downstream(
     quiet: bool = True,
     video: bool = True,
     trust: Trust = False,
+    resume: bool = False,
 ) -> Result:
     """Train every seed, evaluate, draw, and write all files of the result."""
     folder = folder_of(config) if out is None else Path(out)
     if (folder / "result.json").exists() and not force:
         raise UserError(f"{folder} already holds a finished result; replace it with --force")
+    if resume:
+        check_resumable(folder, config)
     run = TaskRun.build(config, trust)
     if config.run and folder.is_relative_to(results_path(config.run)):
         writable_run(config.run)
     make_folder(folder)
     meta = describe_machine(run.identity, shlex.join(sys.argv))
-    with RunFolder(folder, config.to_json(), meta).lock():
-        # Files of a result that is replaced, or of a run that was interrupted:
-        for name in ("result.json", "metrics.jsonl", "curve.png", "episode.mp4"):
+    with RunFolder(folder, config.to_json(), meta).lock(), stop_signals("these episodes") as stop:
+        for name in ("result.json", "curve.png", "episode.mp4"):  # of a result that is replaced
             (folder / name).unlink(missing_ok=True)
+        if not resume:
+            shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
         write_json(folder / "config.json", config.to_json())
-        result = run.train(folder, quiet, video) | {"meta": meta}
+        if not quiet:
+            print_now(f"{_describe(run)}\nfolder {folder}; compiling ..")
+        session = TaskSession.start(run, folder, quiet, stop)
+        session.train()
+        save_policy(folder, session.states[0].policy, config.episodes, config_hash(run.identity))
+        if video:
+            run.save_video(folder / "episode.mp4", session.states[0])
+        result = run.result(session) | {"meta": meta}
         with optional("curve"):
             draw_result(folder / "curve.png", result)
         write_json(folder / "result.json", result)
+        shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return result
+
+
+def check_resumable(folder: Path, config: DownstreamConfig) -> None:
+    """Refuse to resume where nothing was started, or with another config than the one it was started with."""
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder} holds no task that was started; start it without --resume")
+    started = read_object(folder / "config.json")
+    for name, value in config.to_json().items():
+        if name != "run" and json.dumps(started.get(name), sort_keys=True) != json.dumps(value, sort_keys=True):
+            raise UserError(
+                f"{folder} was started with {name} = {shown(started.get(name))}; it cannot be resumed with {shown(value)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -158,80 +182,16 @@ class TaskRun:
         trained = None if self.skills is None else {name: self.skills[name] for name in ("config", "epoch")}
         return self.config.to_json() | {"run": trained, "env_options": self.env_options}
 
-    def train(self, folder: Path, quiet: bool, video: bool = False) -> Result:
-        """Train and evaluate every seed: one row of metrics per evaluation and seed, and a video at the end."""
-        config, controller = self.config, self.controller
-        if not quiet:
-            print(f"{_describe(self)}\nfolder {folder}; compiling ..", file=sys.stderr, flush=True)
-        began = time.perf_counter()
-        seeds = range(config.seed, config.seed + config.seeds)
-        init = jax.jit(controller.init)
-        states: list[ControllerState] = [init(jnp.int32(seed)) for seed in seeds]
-        with Waiting("compiling the episodes of training", quiet):
-            states[0], _ = controller.train(states[0], self.frozen, self.start, 0, 0)  # no episodes: this only compiles
-        with Waiting("compiling the test episodes", quiet):
-            compared = references(self.vector, self.tests, controller.steps)
-            rows = [self._evaluate(states, {}, 0, 0.0)]
-        _append(folder / "metrics.jsonl", rows[-1])
-        compiled = time.perf_counter() - began
-
-        done, seconds = 0, 0.0
-        with Progress(config.episodes, quiet=quiet) as progress:
-            while done < config.episodes:
-                step = max(1, SLICE // config.num_envs) * config.num_envs
-                after = min(done + step, (done // config.eval_every + 1) * config.eval_every, config.episodes)
-                started, infos = time.perf_counter(), {}
-                for index, seed in enumerate(seeds):  # one after another: their matmuls use all cores already
-                    states[index], info = controller.train(states[index], self.frozen, self.start, done, after)
-                    infos[seed] = {name: float(value) for name, value in info.items()}
-                jax.block_until_ready(states)
-                seconds += time.perf_counter() - started
-                done = after
-                _check_finite(infos, done)
-                if done % config.eval_every == 0 or done == config.episodes:
-                    rows.append(self._evaluate(states, infos, done, seconds))
-                    _append(folder / "metrics.jsonl", rows[-1])
-                score = sum(row["discounted"] for row in rows[-1]) / len(seeds)
-                progress.update(done, {"episodes/s": len(seeds) * done / seconds, "return": score})
-        save_policy(folder, states[0].policy, config.episodes, config_hash(self.identity))
-        if video:
-            self._save_video(folder / "episode.mp4", states[0])
-        return self._result(compared, rows, seconds, compiled)
-
-    def _save_video(self, path: Path, state: ControllerState) -> None:
+    def save_video(self, path: Path, state: ControllerState) -> None:
         """The first seed in the first test episode, in at most FRAMES frames; none where nothing can be drawn."""
         every = -(-self.controller.steps // FRAMES)
         with optional("video"):
             frames = self.controller.video(self.vector, state.policy, self.frozen, self.tests, every, PIXELS)
             save_video(path, frames, FPS)
 
-    def _evaluate(
-        self, states: list[ControllerState], infos: Mapping[int, Mapping[str, float]], done: int, seconds: float
-    ) -> Rows:
-        """The rows of metrics of one evaluation, one for every seed."""
-        rows: Rows = []
-        warmup, num_envs = self.controller.warmup, self.controller.num_envs
-        learned = max(0, done - warmup // num_envs * num_envs)
-        for seed, state in enumerate(states, start=self.config.seed):
-            scores = mean_returns(self.controller.evaluate(self.vector, state.policy, self.frozen, self.tests))
-            info = infos.get(seed, {})
-            shown = info if learned else {name: info[name] for name in ("training_return",) if name in info}
-            rows.append(
-                {
-                    "episode": done,
-                    "seed": seed,
-                    "env_steps": done * self.controller.steps,
-                    "gradient_steps": learned * self.config.gradient_steps,
-                    "seconds": round(seconds, 3),
-                    **scores,
-                    **shown,
-                }
-            )
-        return rows
-
-    def _result(self, compared: Mapping[str, Any], rows: list[Rows], seconds: float, compiled: float) -> Result:
+    def result(self, session: TaskSession) -> Result:
         """The content of `result.json`, except the meta data."""
-        config, entry = self.config, self.config.entry
+        config, entry, rows = self.config, self.config.entry, session.rows
         curves = {kind: np.array([[row[kind] for row in at] for at in rows]) for kind in RETURNS}  # [evaluations, seeds]
         episodes = [at[0]["episode"] for at in rows]
         late = np.array(episodes) > 0.75 * config.episodes
@@ -247,13 +207,13 @@ class TaskRun:
             "seeds": [row["seed"] for row in rows[-1]],
             "final": {kind: curve[-1].tolist() for kind, curve in curves.items()},
             "last_quarter": {kind: curve[late].mean(axis=0).tolist() for kind, curve in curves.items()},
-            **compared,
+            **session.compared,
             "curve": {"episode": episodes, **{kind: curve.T.tolist() for kind, curve in curves.items()}},
             "test_episodes": len(self.tests),
             "env_steps": last["env_steps"],
             "gradient_steps": last["gradient_steps"],
-            "seconds": seconds,
-            "compile_seconds": compiled,
+            "seconds": session.seconds,
+            "compile_seconds": session.compile_seconds,
             "config": config.to_json(),
             "config_hash": config_hash(self.identity),
             "skills": self.skills,
@@ -291,22 +251,6 @@ def _check_memory(config: DownstreamConfig, controller: Controller) -> None:
             f"this needs {need / 2**30:.1f} GiB of memory, but only {have / 2**30:.1f} GiB are available; "
             "lower --episodes, --seeds, --batch-size, --gradient-steps or --hidden"
         )
-
-
-def _check_finite(infos: Mapping[int, Mapping[str, float]], done: int) -> None:
-    for seed, info in infos.items():
-        if bad := next((name for name, value in info.items() if not math.isfinite(value)), None):
-            raise NonFiniteError(
-                f"{bad} of seed {seed} became non-finite by episode {done}; stopped, a lower --learning-rate may help"
-            )
-
-
-def _append(path: Path, rows: Rows) -> None:
-    try:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
-    except OSError as error:
-        raise UserError(f"cannot write metrics to {path}: {error.strerror}") from error
 
 
 def _describe(run: TaskRun) -> str:

@@ -123,7 +123,8 @@ def _learn_task(job: Job, path: Path) -> Outcome:
         _check_run(job, path)
     config = DownstreamConfig(**(job.config | ({} if job.trained is None else {"run": str(path)})))
     out = path / "downstream" / job.name.rpartition("/")[2]
-    result = run_downstream(config, out, force=True, video=False, trust=_named(job))
+    started = (out / "config.json").exists() and not (out / "result.json").exists()
+    result = run_downstream(config, out, force=True, video=False, trust=_named(job), resume=started)
     return list(extract.task_values(result)), result["meta"]
 
 

@@ -62,3 +62,15 @@ def method_speed(root: Path, environments: Sequence[str]) -> tuple[tuple[str, ..
             ratios = (f"{values[key]:.2f}" for key in ("time_of_susd", "flops_of_susd"))
             rows.append((environment_title(env), f"`{name}`", f"{values['gradient_steps_per_second']:.0f}", *ratios))
     return ("environment", "method", "gradient steps/s", "time of SUSD's step", "FLOPs of SUSD's step"), rows
+
+
+def release(root: Path) -> tuple[tuple[str, ...], Rows]:
+    """Seconds per epoch of this package and of the authors' release, in both of its forms, and the ratios."""
+    rows: Rows = []
+    for row in _read(root, "release")["seconds_per_epoch"]:
+        env, _, extra = row["environment"].partition(", ")
+        title = environment_title(env.partition(" ")[0]) + (", release with ten more critics" if extra else "")
+        ours, forms = row["susd"], (row["as_released"], row["one_backward"])
+        cells = [f"{value:.3g} ({value / ours:.1f}x)" for value in forms]
+        rows.append((title, str(row["hidden"]), f"{ours:.3g}", *cells))
+    return ("environment", "hidden units", "susd, s per epoch", "as released", "released, one backward pass"), rows

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import shlex
-import signal
 import sys
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +17,11 @@ from susd.plugins import Trust, also
 from susd.runs import header
 from susd.runs.folder import CHANGEABLE, RunFolder, check_folder
 from susd.runs.loggers import check_loggers, open_loggers
+from susd.runs.signals import stop_signals
 from susd.training.resources import check_resources, use_compilation_cache
 from susd.training.session import Interrupted as Interrupted  # what `train` raises
 from susd.training.session import NonFiniteError as NonFiniteError
-from susd.training.session import Session, print_now
+from susd.training.session import Session
 from susd.training.trainer import Trainer
 
 
@@ -69,7 +64,7 @@ def train(
         use_compilation_cache()
         if not resume:
             folder = RunFolder.create(path, config.to_json(), shlex.join(sys.argv))
-        with folder.lock(), _stop_signals() as stop:
+        with folder.lock(), stop_signals("this epoch") as stop:
             session = Session.start(trainer, folder, resume, quiet, stop)
             if session.done < config.epochs:
                 with open_loggers(path, tensorboard, wandb) as loggers:
@@ -120,33 +115,3 @@ def free_folder(config: Config) -> Path:
     base = Path("runs") / f"{short_name(env)}-{short_name(method)}-s{config.seed}"
     candidates = (base if n == 1 else base.with_name(f"{base.name}-{n}") for n in range(1, 10_000))
     return next(path for path in candidates if not path.exists())
-
-
-@contextmanager
-def _stop_signals() -> Iterator[list[str]]:
-    """Ctrl-C and SIGTERM are added to the list, and obeyed after the epoch, when the state is complete.
-
-    A second Ctrl-C ends the program at once, unless it follows within a second: `make` and `timeout` repeat the signal that
-    the terminal has already sent.
-    """
-    caught: list[str] = []
-    first = math.inf
-
-    def note(number: int, _: Any) -> None:
-        nonlocal first
-        if number == signal.SIGINT and time.monotonic() > first + 1.0:
-            raise KeyboardInterrupt
-        if not caught:
-            first = time.monotonic()
-            print_now("stopping after this epoch ..")
-        caught.append(signal.Signals(number).name)
-
-    if threading.current_thread() is not threading.main_thread():  # only the main thread can handle signals
-        yield caught
-        return
-    old = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield caught
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
