@@ -15,8 +15,8 @@ import pytest
 
 from conftest import TINY, Command, call_resume, call_train, checksum, metrics, refused
 from susd.runs import checkpoint
+from susd.runs.signals import stop_signals
 from susd.runs.status import status
-from susd.training.train import _stop_signals
 
 Trained = Callable[..., Path]
 # Environment, seeds and the method if it is not SUSD; tests/methods/test_registry.py has all methods.
@@ -100,7 +100,7 @@ def test_second_ctrl_c_ends_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     before = signal.getsignal(signal.SIGINT)
-    with _stop_signals() as stop:
+    with stop_signals("this epoch") as stop:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         assert stop == ["SIGINT", "SIGINT"]
@@ -306,7 +306,7 @@ def test_signals_in_other_threads_are_ignored() -> None:
     seen: list[Any] = []
 
     def body() -> None:
-        with _stop_signals() as stop:
+        with stop_signals("this epoch") as stop:
             seen.extend([list(stop), signal.getsignal(signal.SIGINT)])
 
     thread = threading.Thread(target=body)
