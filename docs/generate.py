@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from susd.cli.common import flag_of
+from susd.cli.common import flag_of, given
 from susd.cli.main import main as susd
-from susd.config import GROUPS, Config, resolve
+from susd.cli.main import parser
+from susd.config import GROUPS, Config, configure, resolve
 from susd.downstream.config import FROM_RUN, DownstreamConfig, preset_options
 from susd.envs.registry import environments
 from susd.methods.registry import Card, methods
@@ -161,7 +162,8 @@ def _command(folder: str, job: dict[str, Any], recorded: dict[str, Any]) -> str:
     name = job["label"].removeprefix("susd-") if folder.startswith("ablations") else f"{job['label']}-s{job['seed']}"
     run, env, phase = f"runs/{folder}/{name}", job["environment"], job["phase"]
     if phase == "train":
-        words = ["train", env, *_options(recorded["meta"]["command"], recorded["config"]["epoch"]), "--run", run]
+        options = [*_options(recorded["meta"]["command"], recorded["config"]["epoch"])]
+        words = ["train", env, *options, *_changed(env, options, recorded["config"]["config"]), "--run", run]
     elif phase == "downstream":
         words = ["downstream", *_task_words(f"runs/{folder}/{job['run'].partition('/')[2]}", recorded["config"])]
     elif phase == "coverage" and env in HOST:
@@ -206,6 +208,21 @@ def _options(command: str, epochs: int) -> Iterator[str]:
             yield word
 
 
+def _changed(env: str, words: list[str], recorded: dict[str, Any]) -> Iterator[str]:
+    """The options that give a recorded run its values where its preset has others now."""
+    now = configure(env, **given(parser().parse_args(["train", env, *words]))).to_json()
+    before = {field.name: field.default for field in dataclasses.fields(Config)} | recorded
+    before["buffer_size"] = recorded.get("replay", before["buffer_size"])  # its name in the first recorded runs
+    for name, value in now.items():
+        if name not in LENGTH and value != (wanted := before[name]):
+            yield from (flag_of(name), str(wanted))
+    for name, value in now["env_options"].items():
+        if name not in recorded["env_options"]:
+            assert value is True, name  # what an option that is not a switch was before cannot be known here
+            yield from ("--env-option", f"{name}=false")
+
+
+LENGTH = ("env_options", "epochs", "eval_every", "checkpoint_every", "keep_checkpoints")  # decide nothing that is learned
 BLOCKS: dict[str, Callable[[str], str]] = {
     "options": option_tables,
     "methods": method_list,

@@ -249,7 +249,7 @@ def test_layer_of_a_value() -> None:
     assert layer("hidden", preset="paper") == (1024, "default")
     assert layer("discount") == (0.5, "environment")
     assert layer("discount", method="metra") == (0.85, "method")  # the method's value in this environment
-    assert layer("discount", "kitchen", method="metra") == (0.95, "environment")
+    assert layer("discount", "kitchen", method="metra") == (0.97, "environment")
     assert layer("discount", method="metra", discount=0.5) == (0.5, "you")
     assert layer("lambda_init", method="metra", preset="paper") == (30.0, "method")
     assert layer("lambda_init", method="metra") == (30.0, "preset")
