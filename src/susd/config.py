@@ -131,6 +131,10 @@ class Config:
     time_limit: str = option(
         "terminal", "at the time limit the value is zero (terminal), or it is bootstrapped", ("terminal", "bootstrap")
     )
+    overlap: bool = option(
+        False,
+        "collect the next epoch's episodes while learning, with the policy of one epoch ago; for environments outside JAX",
+    )
 
     skill_dim: int = option(
         2, "skill dimensions (or discrete skills) per factor; in total for methods without factors", low=1, high=1024
@@ -219,8 +223,9 @@ class Config:
 
 
 def _unused(card: Card, values: Mapping[str, Any]) -> frozenset[str]:
-    """The options without an effect in a run: those of other methods, and positions where they are the environment's."""
-    return (method_options() - card.active(values)) | {name for name in ("positions", "landmarks") if not values[name]}
+    """The options without an effect in a run: those of other methods, and those that are left to the environment or off."""
+    empty = {name for name in ("positions", "landmarks", "overlap") if not values[name]}
+    return (method_options() - card.active(values)) | empty
 
 
 def _default(spec: dataclasses.Field[Any]) -> Any:

@@ -324,8 +324,9 @@ def _filled(trainer: Trainer) -> replay.Replay:
     if not is_functional(trainer.env):
         state, key = jax.jit(trainer.init)(jnp.int32(trainer.config.seed)), jax.random.key(trainer.config.seed)
         buffer = replay.init(copies * trainer.chunk, spec.obs_size, spec.action_size, trainer.learner.method.skills.size)
+        policy = trainer.policy(state.learner.sac.actor)
         for copy in range(copies):
-            buffer = replay.add(buffer, trainer.collect_host(state.learner.sac.actor, jax.random.fold_in(key, copy))[0])
+            buffer = replay.add(buffer, trainer.collect_host(policy, jax.random.fold_in(key, copy))[0])
         return buffer
 
     def fill(key: jax.Array) -> replay.Replay:

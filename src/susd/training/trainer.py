@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -26,6 +27,7 @@ from susd.networks import Actor
 from susd.replay import Replay
 from susd.runs import checkpoint
 from susd.runs.folder import CHANGEABLE, RunFolder, config_hash
+from susd.training.overlap import Ahead
 from susd.types import Info, Policy, Transition
 
 RUN_OPTIONS = {"num_envs": "--episodes", "horizon": "--horizon", "positions": "--positions", "landmarks": "--landmarks"}
@@ -90,6 +92,7 @@ class TrainState(eqx.Module):
     learner: LearnerState
     replay: Replay
     key: jax.Array
+    collector: Actor | None = None  # with `overlap`: the actor that collects the next epoch's episodes
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,13 @@ class Trainer:
         env = build_env(config) if env is None else env
         if not isinstance(env, (Environment, HostEnvironment)):
             raise UserError(f"{type(env).__name__} is not an environment: {missing_members(env)}")
-        if not is_functional(env):
+        if is_functional(env):
+            if config.overlap:
+                where = f"{env.spec.name} runs inside JAX"
+                raise UserError(
+                    f"--overlap is on, but {where}; it is for environments outside JAX, such as kitchen and ant"
+                )
+        else:
             if config.seeds > 1:
                 raise UserError(f"--seeds is {config.seeds}, but {env.spec.name} runs outside JAX; start one run per seed")
             if env.num_envs != config.episodes:
@@ -165,7 +174,8 @@ class Trainer:
         key = jax.random.key_data(jax.random.key(seed))
         spec = self.env.spec
         buffer = replay.init(self.capacity, spec.obs_size, spec.action_size, self.learner.method.skills.size)
-        return TrainState(self.learner.init(subkey(jax.random.wrap_key_data(key), "init")), buffer, key)
+        learner = self.learner.init(subkey(jax.random.wrap_key_data(key), "init"))
+        return TrainState(learner, buffer, key, learner.sac.actor if self.config.overlap else None)
 
     def collect(self, state: TrainState, epoch: jax.Array) -> Transition:
         """The episodes of an epoch, each with a new skill, as one chunk."""
@@ -251,23 +261,49 @@ class Trainer:
     @cached_property
     def _host_learn(self) -> Any:
         """The gradient steps of an epoch, compiled ahead of time like `_epoch`."""
-        state = self.shapes
+        state = replace(self.shapes, collector=None)
         rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.chunk, *x.shape[2:]), x.dtype), state.replay.data)
         jitted = jax.jit(self._over_seeds(self.learn, (0, None, None)), donate_argnums=0)
         return jitted.lower(state, rows, jax.ShapeDtypeStruct((), jnp.int32)).compile()
 
-    def collect_host(self, actor: Actor, key: jax.Array) -> tuple[Transition, float]:
+    def collect_host(self, policy: Policy, key: jax.Array) -> tuple[Transition, float]:
         """`collect` in a host environment, and the seconds spent in it."""
         assert not is_functional(self.env)
         seed = int(jax.random.randint(subkey(key, "reset"), (), 0, 2**31 - 1))
         sample, terminal = self.learner.method.skills.sample, self.config.time_limit == "terminal"
-        return host_episodes(self.env, self.policy(actor), sample, self.horizon, seed, key, terminal)
+        return host_episodes(self.env, policy, sample, self.horizon, seed, key, terminal)
 
     def _run_host_epoch(self, state: TrainState, epoch: int) -> tuple[TrainState, Info]:
-        key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key[0]), "collect"), epoch)
-        chunk, seconds = self.collect_host(jax.tree.map(lambda x: x[0], state.learner.sac.actor), key)
+        if self.config.overlap:
+            return self._run_overlapping_epoch(state, epoch)
+        chunk, seconds = self.collect_host(self._host_policy(state.learner.sac.actor), self._collect_key(state, epoch))
         state, info = self._host_learn(state, chunk, jnp.int32(epoch))
         return state, {**info, "env_seconds": jnp.full(1, seconds)}
+
+    def _run_overlapping_epoch(self, state: TrainState, epoch: int) -> tuple[TrainState, Info]:
+        """Learn, and meanwhile collect the episodes of the next epoch with the actor as it was before learning."""
+        assert state.collector is not None
+        chunk, seconds = self._ahead.take(state.collector, epoch), 0.0
+        if chunk is None:  # the first epoch of this process
+            chunk, seconds = self.collect_host(self._host_policy(state.collector), self._collect_key(state, epoch))
+        actor = jax.tree.map(jnp.copy, state.learner.sac.actor)  # the state itself is donated
+        collect = partial(self.collect_host, key=self._collect_key(state, epoch + 1))
+        ahead = self._ahead.collecting(actor, epoch + 1, self._host_policy(actor), collect)
+        with ahead if epoch + 1 != self.config.epochs else nullcontext(lambda: 0.0) as env_seconds:
+            state, info = self._host_learn(replace(state, collector=None), chunk, jnp.int32(epoch))
+            seconds += env_seconds()
+        return replace(state, collector=actor), {**info, "env_seconds": jnp.full(1, seconds)}
+
+    @cached_property
+    def _ahead(self) -> Ahead:
+        return Ahead()
+
+    def _host_policy(self, actor: Actor) -> Policy:
+        """The policy of an actor with an axis of seeds; a host environment has one seed."""
+        return self.policy(jax.tree.map(lambda x: x[0], actor))
+
+    def _collect_key(self, state: TrainState, epoch: int) -> jax.Array:
+        return jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key[0]), "collect"), epoch)
 
 
 def _after_one_step(env: Environment) -> jax.Array:
