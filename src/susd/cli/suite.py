@@ -1,9 +1,11 @@
-"""`susd suite list|run|show`: sets of runs, evaluations and tasks that a file declares."""
+"""`susd suite list|run|show|slurm|merge`: sets of runs, evaluations and tasks that a file declares."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from susd.cli.common import Commands, integer, path
@@ -16,28 +18,45 @@ def add(commands: Commands) -> None:
     verbs = command.add_subparsers(title="commands", metavar="VERB", required=True)
     verb = verbs.add_parser("list", help="list the suites of the package")
     verb.set_defaults(command=run_list)
-    for name, text in (
-        ("run", "run all jobs that are not finished"),
-        ("show", "show the jobs, which are finished, and the forecast"),
-    ):
-        verb = verbs.add_parser(name, help=text)
-        verb.add_argument("suite", metavar="NAME", help="a suite of the package, or the path of your own .toml file")
-        verb.add_argument("--runs", type=path, metavar="DIR", help="folder of the runs; default: runs/NAME")
-        verb.add_argument("--results", type=path, metavar="DIR", help="folder of the results; default: results/NAME")
-        verb.add_argument("--workers", type=integer, metavar="N", help="jobs in parallel; default: one per core")
+    verb = _verb(verbs, "run", "run all jobs that are not finished", run_run)
+    _add_workers(verb)
+    verb.add_argument("--engine", choices=("local", "ray"), default="local", help="this machine, or a Ray cluster")
+    verb.add_argument("--address", metavar="HOST:PORT", help="of the Ray cluster; default: one started here")
+    verb.add_argument("--quiet", action="store_true", help="print neither progress nor summary")
+    verb = _verb(verbs, "show", "show the jobs, which are finished, and the forecast", run_show)
+    _add_workers(verb)
+    verb.add_argument("--json", action="store_true", help="print JSON")
+    verb = _verb(verbs, "slurm", "write a script for sbatch: an array with one task per run", run_slurm)
+    verb.add_argument("--out", type=path, metavar="FILE", help="the script; default: NAME.sbatch")
+    verb.add_argument("--time", default="", metavar="LIMIT", help="of a task, such as 12:00:00; default: the partition's")
+    verb.add_argument("--partition", default="", metavar="NAME", help="default: that of the cluster")
+    verb.add_argument("--cpus", type=integer, default=1, metavar="N", help="processors of a task; default: 1")
+    verb.add_argument("--gpus", type=integer, default=0, metavar="N", help="GPUs of a task; default: 0")
+    verb.add_argument(
+        "--max-parallel", type=integer, default=0, metavar="N", help="tasks at the same time; default: no limit"
+    )
+    _verb(verbs, "merge", "add the results of all SLURM tasks to those of the suite", run_merge, only=False)
+
+
+def _verb(verbs: Any, name: str, text: str, command: Callable[..., int], only: bool = True) -> argparse.ArgumentParser:
+    """A command about one suite and its folders."""
+    verb: argparse.ArgumentParser = verbs.add_parser(name, help=text)
+    verb.add_argument("suite", metavar="NAME", help="a suite of the package, or the path of your own .toml file")
+    verb.add_argument("--runs", type=path, metavar="DIR", help="folder of the runs; default: runs/NAME")
+    verb.add_argument("--results", type=path, metavar="DIR", help="folder of the results; default: results/NAME")
+    if only:
         verb.add_argument(
             "--only",
             action="append",
             metavar="PATTERN",
             help="jobs with matching names and the jobs that they need, e.g. 'gunner/*'; may be repeated",
         )
-        if name == "run":
-            verb.add_argument("--engine", choices=("local", "ray"), default="local", help="this machine, or a Ray cluster")
-            verb.add_argument("--address", metavar="HOST:PORT", help="of the Ray cluster; default: one started here")
-            verb.add_argument("--quiet", action="store_true", help="print neither progress nor summary")
-        else:
-            verb.add_argument("--json", action="store_true", help="print JSON")
-        verb.set_defaults(command=run_run if name == "run" else run_show)
+    verb.set_defaults(command=command)
+    return verb
+
+
+def _add_workers(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--workers", type=integer, metavar="N", help="jobs in parallel; default: one per core")
 
 
 def run_list(options: argparse.Namespace) -> int:
@@ -77,10 +96,37 @@ def run_show(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_slurm(options: argparse.Namespace) -> int:
+    """Write the script of an array of SLURM; what is finished is left out."""
+    from susd.experiments import scheduler, slurm
+
+    request = slurm.Request(options.time, options.partition, options.cpus, options.gpus, options.max_parallel)
+    loaded = _suite(options)
+    runs, results = scheduler.folders(loaded, options.runs, options.results)
+    out = options.out or Path(f"{loaded.name}.sbatch")
+    slurm.write(out, slurm.script(loaded, options.suite, runs, results, request))
+    print(out)
+    return 0
+
+
+def run_merge(options: argparse.Namespace) -> int:
+    """Add the results of SLURM tasks to those of the suite."""
+    from susd.experiments import scheduler, slurm, suite
+
+    loaded = suite.load(options.suite)
+    runs, results = scheduler.folders(loaded, options.runs, options.results)
+    found = slurm.merge(loaded, runs, results)
+    other = f", {found.other} jobs with other options left out" if found.other else ""
+    print(f"{found.jobs} new jobs from {found.parts} tasks{other}")
+    print(results / scheduler.FACTS)
+    return 0
+
+
 def _suite(options: argparse.Namespace) -> Any:
     from susd.experiments import suite
 
-    if options.workers is not None and not 1 <= options.workers <= 4096:
-        raise UserError(f"--workers is {options.workers}; it must be from 1 to 4096")
+    workers = getattr(options, "workers", None)
+    if workers is not None and not 1 <= workers <= 4096:
+        raise UserError(f"--workers is {workers}; it must be from 1 to 4096")
     loaded = suite.load(options.suite)
     return loaded.only(options.only) if options.only else loaded

@@ -208,6 +208,12 @@ def _finished(suite: Suite, facts: Iterable[Fact]) -> set[str]:
     return {job.name for job in suite.jobs if (job.name, job.hash) in keys}
 
 
+def unfinished(suite: Suite, results: Path) -> list[Job]:
+    """The jobs that no result exists for."""
+    finished = _finished(suite, metrics_store.load(results / FACTS))
+    return [job for job in suite.jobs if job.name not in finished]
+
+
 def status(suite: Suite, results: Path, workers: int | None) -> dict[str, Any]:
     """The jobs, which of them are finished, and how long the others will take."""
     facts = metrics_store.load(results / FACTS)
