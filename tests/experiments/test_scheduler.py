@@ -38,7 +38,7 @@ def _ended(job: Job, seconds: float) -> Fact:
 class Fake:
     """An engine whose jobs end at once; some of them fail."""
 
-    slots = 2
+    slots, note = 2, ""
 
     def __init__(self, failures: dict[str, int]) -> None:
         self.failures, self.started = dict(failures), []

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from susd.cli.common import Commands, integer, path
+from susd.cli.common import Commands, integer, number, path
 from susd.errors import UserError
 
 
@@ -22,6 +22,14 @@ def add(commands: Commands) -> None:
     _add_workers(verb)
     verb.add_argument("--engine", choices=("local", "ray"), default="local", help="this machine, or a Ray cluster")
     verb.add_argument("--address", metavar="HOST:PORT", help="of the Ray cluster; default: one started here")
+    verb.add_argument(
+        "--gpus-per-job", type=number, default=0.0, metavar="X", help="GPUs of a job on Ray, such as 0.25; default: 0"
+    )
+    verb.add_argument(
+        "--with-replay",
+        action="store_true",
+        help="bring whole checkpoints from nodes without a shared folder, not only the weights",
+    )
     verb.add_argument("--quiet", action="store_true", help="print neither progress nor summary")
     verb = _verb(verbs, "show", "show the jobs, which are finished, and the forecast", run_show)
     _add_workers(verb)
@@ -75,7 +83,8 @@ def run_run(options: argparse.Namespace) -> int:
 
     loaded = _suite(options)
     runs, results = scheduler.folders(loaded, options.runs, options.results)
-    engine = scheduler.engine_of(options.engine, options.address, options.workers, runs, results)
+    ray = options.gpus_per_job, options.with_replay
+    engine = scheduler.engine_of(options.engine, options.address, options.workers, runs, results, *ray)
     summary = scheduler.run(loaded, engine, runs, results, options.quiet)
     if not options.quiet:
         print(f"{summary.done} jobs done, {summary.skipped} already finished, {len(summary.failed)} failed")

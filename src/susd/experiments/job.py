@@ -27,6 +27,7 @@ from susd.experiments.suite import Job, load
 from susd.plugins import Trust
 from susd.runs.atomic import replace_file
 from susd.runs.folder import RunFolder, describe_machine, differences
+from susd.runs.header import checkpoints, epoch_of, weights_only
 
 if TYPE_CHECKING:
     from susd.downstream.config import DownstreamConfig
@@ -66,9 +67,17 @@ def _train(job: Job, path: Path) -> Outcome:
     started = (path / "config.json").exists()
     if started:
         _check_run(job, path)
-    train(None if started else job.trained, run=path, resume=started, quiet=True, trust=_named(job))
+    if not (started and _has_weights(job, path)):
+        train(None if started else job.trained, run=path, resume=started, quiet=True, trust=_named(job))
     folder = RunFolder.open(path)
     return list(extract.training_values(folder, job.seed)), folder.meta
+
+
+def _has_weights(job: Job, path: Path) -> bool:
+    """Whether the run was trained on another machine, from which its weights came without the replay buffer."""
+    assert job.trained is not None
+    newest = checkpoints(path / "checkpoints")[:1]
+    return any(epoch_of(one) == job.trained.epochs and weights_only(one) for one in newest)
 
 
 def _check_run(job: Job, path: Path) -> None:

@@ -51,6 +51,7 @@ class Engine(Protocol):
     """Where jobs run."""
 
     slots: int  # jobs at the same time
+    note: str  # what the user should know about it, or ""
 
     def start(self, job: Job) -> Any:
         """Start a job; the handle is for `ended`."""
@@ -62,32 +63,36 @@ class Engine(Protocol):
         """Stop the jobs that still run."""
 
 
-def start_process(job: str, runs: Path, results: Path, one_thread: bool) -> subprocess.Popen[bytes]:
+def start_process(job: str, runs: Path, results: Path, one_thread: bool, gpus: float = 0.0) -> subprocess.Popen[bytes]:
     """One job in a process of its own, which dies with this one: the other end of its standard input is here."""
-    log = _log(job, runs)
+    log = log_path(job, runs)
     make_folder(log.parent)
     command = [sys.executable, "-m", "susd.experiments.job", str(results / "suite.toml"), job]
     command += ["--runs", str(runs), "--results", str(results)]
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
     with open(log, "wb") as file:
-        return subprocess.Popen(command, stderr=file, env=_variables(one_thread), **streams)
+        return subprocess.Popen(command, stderr=file, env=_variables(one_thread, gpus), **streams)
 
 
-def failure(job: str, runs: Path, code: int) -> str:
-    """Why a job failed, or ""."""
+def failure(job: str, runs: Path, code: int, kept: str = "") -> str:
+    """Why a job failed, or ""; `kept` is where its log is if it was copied."""
     if code == 0:
         return ""
-    lines = _log(job, runs).read_text(errors="replace").strip().splitlines()
-    return f"{lines[-1] if lines else 'no message'} (exit code {code}, log {_log(job, runs)})"
+    log = log_path(job, runs)
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return f"{lines[-1] if lines else 'no message'} (exit code {code}, log {kept or log})"
 
 
-def _log(job: str, runs: Path) -> Path:
+def log_path(job: str, runs: Path) -> Path:
+    """Where the process of a job writes what it has to say."""
     return runs / ".jobs" / f"{job.replace('/', '~')}.log"
 
 
-def _variables(one_thread: bool) -> dict[str, str]:
-    """Environment variables: parallel jobs are fastest with one thread each."""
+def _variables(one_thread: bool, gpus: float = 0.0) -> dict[str, str]:
+    """Environment variables: parallel jobs are fastest with one thread each, and on one GPU they share its memory."""
     env = dict(os.environ)
+    if 0 < gpus < 1:
+        env.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{0.9 * gpus:.3f}")
     if one_thread:
         flags = f"{env.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
         env |= {"OMP_NUM_THREADS": "1", "XLA_FLAGS": flags.strip()}
@@ -96,6 +101,8 @@ def _variables(one_thread: bool) -> dict[str, str]:
 
 class Local:
     """Processes of this machine."""
+
+    note = ""
 
     def __init__(self, workers: int, runs: Path, results: Path) -> None:
         self.slots, self._runs, self._results = workers, runs, results
@@ -169,6 +176,8 @@ def run(suite: Suite, engine: Engine, runs: Path, results: Path, quiet: bool = F
     times, measured = forecast(waiting, suite, facts)
     if not quiet:
         _announce(suite, waiting, skipped, times, measured, engine.slots)
+        if engine.note:
+            print(engine.note, file=sys.stderr, flush=True)
     failed: list[Outcome] = []
     attempts: dict[str, int] = {}
     running: dict[Any, Job] = {}
@@ -273,15 +282,26 @@ def folders(suite: Suite, runs: Path | None, results: Path | None) -> tuple[Path
     return (runs or Path("runs") / suite.name).resolve(), (results or Path("results") / suite.name).resolve()
 
 
-def engine_of(name: str, address: str | None, workers: int | None, runs: Path, results: Path) -> Engine:
+def engine_of(
+    name: str,
+    address: str | None,
+    workers: int | None,
+    runs: Path,
+    results: Path,
+    gpus_per_job: float = 0.0,
+    with_replay: bool = False,
+) -> Engine:
     """The engine of that name; refuses folders that cannot be written to, before any of them is made."""
+    if not 0 <= gpus_per_job <= 64 or (gpus_per_job > 1 and gpus_per_job != int(gpus_per_job)):
+        raise UserError(f"--gpus-per-job is {gpus_per_job:g}; it must be from 0 to 1, or an integer up to 64")
     for folder in (runs, results):
         check_writable(folder, "folder")
     if name == "ray":
         from susd.experiments.ray import Ray
 
-        return Ray(address, workers, runs, results)
-    if address is not None:
-        raise UserError(f"--address is {shown(address)}, but it is for --engine ray")
+        return Ray(address, workers, runs, results, gpus_per_job, with_replay)
+    for flag, value in (("--address", address), ("--gpus-per-job", gpus_per_job), ("--with-replay", with_replay)):
+        if value not in (None, 0):
+            raise UserError(f"{flag} is {'on' if value is True else shown(value)}, but it is for --engine ray")
     count = workers or os.cpu_count() or 1
     return Local(count, runs, results)

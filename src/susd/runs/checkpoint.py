@@ -43,6 +43,7 @@ __all__ = [
     "CheckpointError",
     "DamagedCheckpointError",
     "checkpoints",
+    "copy_leaves",
     "digest",
     "digest_of",
     "epoch_of",
@@ -73,23 +74,42 @@ def save(
         raise ValueError(f"keep must be at least 1, got {keep}")
     arrays = dict(flatten(state))
     leaves = _plan(arrays, rows or {})
-    table = [asdict(leaf) for leaf in leaves]
-    header = json.dumps({"epoch": epoch, "config": config, "meta": meta, "leaves": table}).encode()
-    length = start_of_leaves(len(header)) + (leaves[-1].end if leaves else 0)
-
-    folder = Path(folder)
-    target = folder / f"step-{epoch:08d}.ckpt"
-    for leftover in folder.glob(".step-*.tmp"):  # of a process that was killed
+    target = Path(folder) / f"step-{epoch:08d}.ckpt"
+    for leftover in target.parent.glob(".step-*.tmp"):  # of a process that was killed
         with contextlib.suppress(OSError):
             leftover.unlink()
+    _write(target, {"epoch": epoch, "config": config, "meta": meta}, leaves, arrays)
+    _delete_old(target, epoch, keep)
+    return target
+
+
+def copy_leaves(source: Path, target: Path, only: tuple[str, ...], meta: Mapping[str, Any]) -> None:
+    """Write the leaves of a checkpoint whose path begins with one of `only` to another file, with more meta data."""
+    with opened(source) as file:
+        header = read_header(file, source)
+        leaves, end = [], 0
+        for leaf in _table(header):
+            if leaf.path.startswith(only):
+                leaves.append(replace(leaf, offset=-(-end // ALIGN) * ALIGN))
+                end = leaves[-1].end
+        kept = {leaf.path for leaf in leaves}
+        arrays = {leaf.path: _read(file, source, leaf, header["start"]) for leaf in _table(header) if leaf.path in kept}
+    head = {"epoch": header["epoch"], "config": header["config"], "meta": {**header["meta"], **meta}}
+    _write(target, head, leaves, arrays)
+
+
+def _write(target: Path, head: Mapping[str, Any], leaves: list[Leaf], arrays: Mapping[str, Any]) -> None:
+    header = json.dumps({**head, "leaves": [asdict(leaf) for leaf in leaves]}).encode()
+    length = start_of_leaves(len(header)) + (leaves[-1].end if leaves else 0)
     try:
-        with replace_file(target, lambda error: _reason(error, folder, length)) as temporary, open(temporary, "wb") as file:
+        with (
+            replace_file(target, lambda error: _reason(error, target.parent, length)) as temporary,
+            open(temporary, "wb") as file,
+        ):
             for chunk in _content(header, length, leaves, arrays):
                 file.write(chunk)
     except UserError as error:
         raise CheckpointError(str(error)) from error.__cause__
-    _delete_old(target, epoch, keep)
-    return target
 
 
 def restore(
