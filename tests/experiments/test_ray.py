@@ -62,7 +62,7 @@ def environment(child_environment: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def cluster(folder: Path, environment: dict[str, str]) -> Iterator[tuple[str, Callable[[], None]]]:
-    """A real Ray on loopback, a head without jobs and two nodes: its address, and what kills the node that sees the folder."""
+    """A real Ray on loopback, a head and two nodes: its address, and what kills the node that sees the folder."""
     pytest.importorskip("ray")
     probe = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", str(folder)]
     if not shutil.which("unshare") or subprocess.run(probe, capture_output=True, check=False).returncode:
