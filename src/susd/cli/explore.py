@@ -19,6 +19,9 @@ def add(commands: Commands) -> None:
         "--beside", type=path, metavar="RUN", help="a second run, shown beside the first with the same skills"
     )
     command.add_argument("--seed", type=integer, metavar="N", help="which of the run's seeds; default: the first")
+    command.add_argument(
+        "--task", action="append", default=[], metavar="FILE.py:NAME", help="a task of yours to offer; may be repeated"
+    )
     command.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="default: this machine only")
     command.add_argument("--port", type=integer, default=0, metavar="N", help="port to listen on; default: a free one")
     command.add_argument("--no-browser", action="store_true", help="print the address without opening the browser")
@@ -36,5 +39,5 @@ def run(options: argparse.Namespace) -> int:
 
     runs = [options.run] if options.beside is None else [options.run, options.beside]
     where = {"host": options.host, "port": options.port, "browser": not options.no_browser}
-    explore(runs, seed=options.seed, trust=options.trust, **where)
+    explore(runs, seed=options.seed, trust=options.trust, tasks=options.task, **where)
     return 0

@@ -79,7 +79,7 @@ class SavedPolicy:
     """A finished result whose high-level policy can act again."""
 
     folder: Path
-    task: str
+    task: str  # as it was given: a name, or FILE.py:NAME
     layout: str
     interface: str
     kind: str  # joint or entity
@@ -102,7 +102,8 @@ def saved_policies(run: Path) -> list[SavedPolicy]:
             score = float(result["final"]["undiscounted"][0]) * SKILL_STEPS
             seed = int(result["skills"]["seed"])
             if checkpoint.checkpoints(folder / FOLDER):
-                found.append(SavedPolicy(folder, str(result["task"]), str(result["layout"]), *ways, score, seed))
+                task = str(result["config"]["task"])
+                found.append(SavedPolicy(folder, task, str(result["layout"]), *ways, score, seed))
     return found
 
 

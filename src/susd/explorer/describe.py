@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from susd.envs.registry import env_entry
 from susd.envs.render import TEN
 from susd.envs.vector import is_functional
 from susd.errors import UserError
+from susd.explorer.own_tasks import NONE, OwnTasks
 from susd.methods.registry import method as find_method
+from susd.plugins import same_name
 from susd.skills import SkillSpace
 from susd.tasks.base import HostTask, Task
 from susd.tasks.registry import REWARD, TaskEntry, make_task, tasks
@@ -30,11 +33,13 @@ GAUSSIAN_RADIUS = 2.5  # of the disc of a Gaussian part: 96 % of a two-dimension
 GUNNER_ACTIONS = {"agent": ("agent x", "agent y"), "picker": ("picker x", "picker y"), "grip": ("grip",), "gun": ("gun",)}
 
 
-def describe(agent: Agent, path: Path | None, scene: str, note: str = "") -> dict[str, Any]:
-    """The whole message; `path` is the run folder, `scene` how its environment is drawn."""
+def describe(
+    agent: Agent, path: Path | None, scene: dict[str, Any], note: str = "", own: OwnTasks = NONE
+) -> dict[str, Any]:
+    """The whole message; `path` is the run folder, `scene` how its environment is drawn, `own` the tasks of the user."""
     config, spec = agent.trainer.config, agent.trainer.env.spec
     card = find_method(config.method)
-    drawn = scene in DRAWN
+    clicked = scene["kind"] != "plots" and not card.without_goals
     return {
         "type": "hello",
         "version": VERSION,
@@ -53,10 +58,10 @@ def describe(agent: Agent, path: Path | None, scene: str, note: str = "") -> dic
         "env": describe_env(spec),
         "prior": agent.trainer.learner.method.skills.prior,
         "parts": describe_parts(agent),
-        "scene": {"kind": scene},
-        "handles": _handles(agent) if drawn and not card.without_goals else [],
+        "scene": scene | {"ground": config.env in BUILT_IN_ENVS},
+        "handles": _handles(agent) if clicked else [],
         "layouts": describe_layouts(config, agent.trainer.env),
-        "tasks": describe_tasks(config, agent.trainer.env, path, agent.seed),
+        "tasks": describe_tasks(config, agent.trainer.env, path, agent.seed, own.names),
         "can": {
             "goals": not card.without_goals,
             "influence": True,
@@ -68,7 +73,7 @@ def describe(agent: Agent, path: Path | None, scene: str, note: str = "") -> dic
             "link": True,
             "python": True,
         },
-        "reasons": {"goals": card.without_goals},
+        "reasons": {"goals": card.without_goals, "tasks": own.reason},
     }
 
 
@@ -168,32 +173,32 @@ def describe_layouts(config: Config, env: Environment | HostEnvironment) -> dict
 
 
 def describe_tasks(
-    config: Config, env: Environment | HostEnvironment, path: Path | None, seed: int
+    config: Config, env: Environment | HostEnvironment, path: Path | None, seed: int, own: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
     """The tasks of the environment, with the high-level policies that were learned over this seed of the run."""
     saved = [policy for policy in saved_policies(path) if policy.skill_seed == seed] if path else []
     found = []
-    for name in _task_names(config, env):
+    for name in (*_task_names(config, env), *own):
         task = make_task(name, env)
         best = task.best
         found.append(
             {
                 "name": name,
                 "title": "The environment's own reward" if name == REWARD else _task_title(task.name, config.env),
-                "summary": (type(task).__doc__ or "").strip().splitlines()[0],
+                "summary": (type(task).__doc__ or "").strip().partition("\n")[0],
                 "horizon": task.horizon,
                 "layout": _default_layout(name, config),
                 "expert": task.expert is not None,
                 "best": None if best is None else float(best.max()),
-                "policies": [policy.to_json() for policy in saved if policy.task == name],
+                "policies": [policy.to_json() for policy in saved if same_name(policy.task) == same_name(name)],
             }
         )
     return found
 
 
-def task_of(name: str, config: Config, env: Environment | HostEnvironment) -> Task | HostTask:
+def task_of(name: str, config: Config, env: Environment | HostEnvironment, own: Sequence[str] = ()) -> Task | HostTask:
     """One of the tasks of `describe_tasks`, on an environment."""
-    known = _task_names(config, env)
+    known = [*_task_names(config, env), *own]
     if name not in known:
         raise UserError(f"there is no task {name!r} here; tasks of {config.env} are {', '.join(known) or 'none'}")
     return make_task(name, env)
@@ -219,15 +224,15 @@ def _handles(agent: Agent) -> list[dict[str, Any]]:
     """What a click in the drawing can mean for each part: the position of its factor, or where its gun points."""
     spec = agent.trainer.env.spec
     owners, parts = spec.factorization.owners, part_names(agent.trainer)
-    points = {owners[plane.x]: (plane.x, plane.y) for plane in reversed(spec.planes) if not plane.is_line}
+    points = {owners[plane.x]: (plane.x, None if plane.is_line else plane.y) for plane in reversed(spec.planes)}
     angles: dict[str, int] = {}
     if spec.name == "gunner":
         points = {owners[10]: (10, 11), owners[4]: (4, 5)}  # the picker, and where the two are one factor the agent
         angles = {owners[17]: 17}
     found: list[dict[str, Any]] = []
     for number, part in enumerate(parts):
-        if part in points or len(parts) == 1:
-            x, y = points.get(part) or (spec.planes[0].x, spec.planes[0].y)
+        if part in points or (len(parts) == 1 and points):
+            x, y = points.get(part) or points[owners[spec.planes[0].x]]
             found.append({"part": number, "kind": "point", "x": x, "y": y})
         elif part in angles:
             found.append({"part": number, "kind": "angle", "index": angles[part], "origin": [4, 5]})

@@ -15,6 +15,7 @@ from susd.explorer.describe import LAYOUT_SEEDS, describe
 from susd.explorer.weights import actor_to_json, phi_to_json, policy_to_json
 from susd.methods.registry import method as find_method
 from susd.tasks import make_task
+from susd.tasks.registry import BUILT_IN
 from susd.training.agent import Agent
 
 
@@ -26,9 +27,10 @@ def runs_in_browser(env: Environment | HostEnvironment) -> bool:
 def embed(agent: Agent, path: Path | None) -> dict[str, Any]:
     """The message `hello`, the networks, the environment with its layouts, and the tasks."""
     env, space = agent.trainer.env, agent.trainer.learner.method.skills
-    hello = describe(agent, path, env.spec.name)
+    hello = describe(agent, path, {"kind": env.spec.name})
+    hello["tasks"] = [task for task in hello["tasks"] if task["name"] in {entry.name for entry in BUILT_IN}]
     phi = None if find_method(agent.trainer.config.method).without_goals else phi_to_json(agent)
-    if phi is None:  # another phi than those of the built-in methods cannot be rebuilt
+    if phi is None:  # a method without `network`: its phi cannot be rebuilt
         hello["can"] |= {"goals": False, "maps": False}
         hello["handles"] = []
     return {

@@ -21,17 +21,19 @@ from susd.errors import UserError
 from susd.evaluation.control import measured_factors
 from susd.explorer.describe import layouts_of, shown_planes
 from susd.explorer.messages import Sizes
+from susd.explorer.own_tasks import NONE, OwnTasks
 from susd.methods.registry import method as find_method
 from susd.networks import Actor
 from susd.skills import SkillSpace
 from susd.training.agent import Agent
 from susd.training.goals import GoalSpace
 from susd.training.trainer import build_env, subkey
+from susd.types import Transition
 
 SHOWN = 48  # skills of the gallery
 LONGEST_PATH = 200  # steps of a trajectory in the gallery
-PARALLEL = 16  # host environments that run them together
-REDRAWN, AHEAD = 32, 10  # influence: how many skills are compared, for how many steps
+PARALLEL = 16  # host environments that run together
+REDRAWN, AHEAD = 32, 10  # influence: how many skills are compared, for how many steps; in a host environment PARALLEL
 
 
 class Inputs(NamedTuple):
@@ -56,36 +58,40 @@ class Weights(NamedTuple):
 class Model:
     """One run. Its methods may be called from any thread."""
 
-    def __init__(self, agent: Agent, path: Path | None = None) -> None:
+    def __init__(self, agent: Agent, path: Path | None = None, own_tasks: OwnTasks = NONE) -> None:
         self.agent = agent
         self.path = path
+        self.own_tasks = own_tasks
         self.config: Config = agent.trainer.config
         self.method = agent.trainer.learner.method
         self.space: SkillSpace = self.method.skills
         self.spec: EnvSpec = agent.trainer.env.spec
         self.embeds = not find_method(self.config.method).without_goals
+        self.stopped = False  # set when the program ends: rollouts in host environments end, too
         self._lock, self._host_lock = threading.Lock(), threading.Lock()
         self._goals: GoalSpace | None = None
+        parts, dim = self.space.parts, self.space.dim
+        idle = GoalSpace(jnp.zeros((parts, dim)), jnp.ones((parts, dim)), jnp.ones(parts))
+        self.weights = Weights(agent.actor, agent.params, idle)  # with a placeholder while no goal was asked for
 
     @property
     def sizes(self) -> Sizes:
         """Of the vectors in requests."""
         return Sizes(self.space.parts, self.space.dim, self.spec.action_size)
 
-    @property
-    def weights(self) -> Weights:
-        """With the measured goals, or with placeholders while none was asked for."""
-        parts, dim = self.space.parts, self.space.dim
-        idle = GoalSpace(jnp.zeros((parts, dim)), jnp.ones((parts, dim)), jnp.ones(parts))
-        return Weights(self.agent.actor, self.agent.params, self._goals or idle)
-
     def goals(self) -> GoalSpace:
-        """The box of phi and the length of its steps; measured once."""
+        """The box of phi and the length of its steps; measured once.
+
+        In a host environment, where steps take time, from the skills of the gallery.
+        """
         with self._lock:
             if self._goals is None:
                 agent = self.agent
-                with self._host_lock:
-                    self._goals = GoalSpace.measure(agent.trainer, self._parallel, agent.actor, agent.params)
+                if self.functional:
+                    self._goals = GoalSpace.measure(agent.trainer, agent.trainer.env, agent.actor, agent.params)
+                else:
+                    self._goals = GoalSpace.of_states(self.method, agent.params, self._sampled(0, 0))
+                self.weights = self.weights._replace(goals=self._goals)
             return self._goals
 
     # --- environments -------------------------------------------------------------------------------------------------
@@ -134,8 +140,10 @@ class Model:
 
     @cached_property
     def decide(self) -> Callable[..., tuple[jax.Array, jax.Array]]:
-        """`_decide` compiled; the key is one of the episode and the time."""
-        return jax.jit(lambda weights, obs, inputs, key: self._decide(weights, obs, inputs, key))
+        """`_decide` compiled, with the key of an episode and the time."""
+        return jax.jit(
+            lambda weights, obs, inputs, key, time: self._decide(weights, obs, inputs, jax.random.fold_in(key, time))
+        )
 
     @cached_property
     def encode(self) -> Callable[[Any], np.ndarray]:
@@ -147,8 +155,10 @@ class Model:
         """One compiled step of a functional environment, or of a task in it: all that a frame needs in one call."""
         env: Any = self.agent.trainer.env
 
-        def step(weights: Weights, state: Any, obs: jax.Array, inputs: Inputs, key: jax.Array) -> tuple[Any, ...]:
-            k_policy, k_env = jax.random.split(key)
+        def step(
+            weights: Weights, state: Any, obs: jax.Array, inputs: Inputs, key: jax.Array, time: int
+        ) -> tuple[Any, ...]:
+            k_policy, k_env = jax.random.split(jax.random.fold_in(key, time))
             action, skill = self._decide(weights, obs, inputs, k_policy)
             if task is None:
                 state = env.step(state, action, k_env)
@@ -169,13 +179,13 @@ class Model:
         From a state of a functional environment; in a host environment, whose state cannot be copied, from its start.
         """
         key = jax.random.key(0)  # the same skills every time: the bars move because the state or the skill does
-        base = jnp.broadcast_to(self.space.project(jnp.asarray(skill)), (REDRAWN, self.space.size))
+        count = REDRAWN if self.functional else PARALLEL
+        base = jnp.broadcast_to(self.space.project(jnp.asarray(skill)), (count, self.space.size))
         if self.functional:
             return _rounded(self._influence(self.weights, state, base, part, key))
         k_vary, k_other = jax.random.split(key)
-        reference = self._host_paths(base, seed)
-        varied = self._host_paths(self.space.vary(k_vary, base, part), seed)
-        other = self._host_paths(self.space.sample(k_other, REDRAWN), seed)
+        choices = (base, self.space.vary(k_vary, base, part), self.space.sample(k_other, count))
+        reference, varied, other = (_path(self._host_rollout(skills, seed, AHEAD)) for skills in choices)
         return _rounded(self._shares(varied, other, reference))
 
     @cached_property
@@ -218,23 +228,27 @@ class Model:
         _, rest = jax.lax.scan(one, (states, first), jax.random.split(jax.random.key(0), steps))
         return jnp.concatenate([first[None], rest])
 
-    def _host_paths(self, skills: Any, seed: int, steps: int = AHEAD) -> np.ndarray:
+    def _host_rollout(self, skills: Any, seed: int, steps: int) -> Transition:
         """The same in a host environment, from its start; for parallel environments whose starts differ by the seed."""
         policy = self.agent.trainer.policy(self.agent.actor, sampled=False)
         with self._host_lock:
-            found = rollout_skills(self._parallel, policy, skills, steps, jax.random.key(seed))
-        return np.concatenate([np.asarray(found.obs)[:1], np.asarray(found.next_obs)])
+            return rollout_skills(self._parallel, policy, skills, steps, jax.random.key(seed), self._check)
+
+    def _check(self, _: HostEnvironment) -> None:
+        """Called before every step of a rollout."""
+        if self.stopped:
+            raise UserError("the program ends")
 
     # --- the gallery and the maps -------------------------------------------------------------------------------------
 
     def gallery(self, seed: int, layout: str, start: int = 0) -> dict[str, Any]:
         """Trajectories of random skills from the start, in the planes of the environment and in phi."""
-        skills = self.space.sample(subkey(jax.random.key(seed), "gallery"), SHOWN)
-        steps = min(self.spec.horizon, LONGEST_PATH)
+        skills = self._gallery_skills(seed)
         if self.functional:
             obs = np.asarray(self._gallery_paths(self.weights, self.starter(layout)(start), skills))
         else:
-            obs = self._host_paths(skills, start, steps)
+            with self._lock:
+                obs = _path(self._sampled(seed, start))
         raw = self.spec.raw(obs)
         time = np.broadcast_to(np.arange(len(raw))[:, None], raw.shape[:2])
         paths = [np.stack([raw[..., p.x], time if p.is_line else raw[..., p.y]], axis=-1) for p in shown_planes(self.spec)]
@@ -244,6 +258,14 @@ class Model:
             "paths": _rounded(np.stack(paths).transpose(2, 0, 1, 3) if paths else np.zeros((SHOWN, 0, 0, 2))),
             "phi": self._phi_paths(obs),
         }
+
+    def _gallery_skills(self, seed: int) -> jax.Array:
+        return self.space.sample(subkey(jax.random.key(seed), "gallery"), SHOWN)
+
+    @lru_cache(maxsize=8)  # noqa: B019 (as above)
+    def _sampled(self, seed: int, start: int) -> Transition:
+        """What the skills of the gallery do in a host environment; whoever asks holds `_lock`, so that it is done once."""
+        return self._host_rollout(self._gallery_skills(seed), start, min(self.spec.horizon, LONGEST_PATH))
 
     @cached_property
     def _gallery_paths(self) -> Callable[..., jax.Array]:
@@ -269,6 +291,11 @@ class Model:
         centre, half = np.asarray(goals.centre), np.asarray(goals.half)
         boxes = zip(_rounded(centre - half), _rounded(centre + half), strict=True)
         return {"type": "maps", "parts": [{"low": low, "high": high} for low, high in boxes]}
+
+
+def _path(seen: Transition) -> np.ndarray:
+    """[T + 1, B, S] the observations of trajectories."""
+    return np.concatenate([np.asarray(seen.obs)[:1], np.asarray(seen.next_obs)])
 
 
 def _rounded(values: Any) -> list[Any]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from susd.envs.base import HostEnvironment, close
 from susd.envs.vector import vectorize
-from susd.explorer.bodies import body_model, has_bodies, positions
+from susd.explorer.bodies import find_bodies
 from susd.explorer.describe import DRAWN, describe
 from susd.explorer.model import LONGEST_PATH, SHOWN, Model
 from susd.explorer.weights import actor_network
@@ -43,17 +43,20 @@ def record(agent: Agent, path: Path | None, room: int, quiet: bool = True) -> di
     env = vectorize(model.environment(), 1)
     try:
         recorder = Recorder(model, env, quiet)
-        scene = model.spec.name if model.spec.name in DRAWN else "image" if has_bodies(env) else "plots"
+        bodies = recorder.bodies
+        scene: dict[str, Any] = {"kind": model.spec.name if model.spec.name in DRAWN else "plots"}
+        if bodies is not None:
+            scene = {"kind": "bodies", "bodies": bodies.geometry()}
         hello = _hello(agent, path, scene) | {
             "recorded": {"skill": np.round(base_skill(model.space).astype(float), 4).tolist()}
         }
-        fixed = {"hello": hello, "bodies": body_model(env) if has_bodies(env) else None}
+        fixed = {"hello": hello, "tree": bodies.tree() if bodies else None}
         return {**fixed, "recordings": recorder.fitting(room - len(json.dumps(fixed)))}
     finally:
         close(env)
 
 
-def _hello(agent: Agent, path: Path | None, scene: str) -> dict[str, Any]:
+def _hello(agent: Agent, path: Path | None, scene: dict[str, Any]) -> dict[str, Any]:
     """What a page of recordings can do."""
     hello = describe(agent, path, scene, NOTE)
     without = dict.fromkeys(("goals", "raw", "sampled", "layouts"), False)
@@ -68,8 +71,8 @@ class Recorder:
         self.model, self.env, self.quiet = model, env, quiet
         self.actor, self.scale = actor_network(model.agent.actor), model.agent.trainer.learner.skill_input_scale
         self.steps = min(model.spec.horizon, LONGEST_PATH)
-        self.bodies = has_bodies(env)
         self.env.reset(0)
+        self.bodies = find_bodies(env)
 
     def fitting(self, room: int) -> dict[str, Any]:
         """Random skills, the grid of every part and, as fine as fits, grids of pairs of parts."""
@@ -124,7 +127,7 @@ class Recorder:
         return np.tanh(out[:, : out.shape[1] // 2])
 
     def _joints(self) -> np.ndarray:
-        return positions(self.env) if self.bodies else np.zeros(0, np.float32)
+        return self.bodies.joints() if self.bodies else np.zeros(0, np.float32)
 
     def maps(self, values: np.ndarray) -> list[dict[str, Any]] | None:
         """The box of phi that the random skills reach, for every part."""

@@ -11,9 +11,11 @@ import contextlib
 import hmac
 import ipaddress
 import json
+import os
 import secrets
 import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
@@ -30,6 +32,7 @@ MAX_WAITING = 4  # slow requests of one session that are not answered yet
 HEAD_SECONDS = 10.0  # for a request to arrive
 HEAD_BYTES = 16 * 1024
 SLOW = ("influence", "gallery", "maps")  # answered beside the others
+SLOW_NICE = 10  # of their threads
 Message = dict[str, Any]
 
 
@@ -82,7 +85,7 @@ class Server:
         self.token = secrets.token_urlsafe(18)
         self.pages = page_files(names)
         self.sessions = 0
-        self._slow = ThreadPoolExecutor(2, "explorer-slow")  # so that a quick one passes a slow one
+        self._slow = ThreadPoolExecutor(2, "explorer-slow", _yield_to_others)  # two: a quick one passes a slow one
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -280,6 +283,12 @@ class Client:
             sentence = "the environment or the networks gave a value that is not finite; reset the episode"
             text = json.dumps({"type": "error", "id": message.get("id"), "message": sentence})
         await self.socket.send(text)
+
+
+def _yield_to_others() -> None:
+    """Let this thread wait for those that answer steps, where the system can tell threads apart."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), SLOW_NICE)
 
 
 def _failure(error: Exception, number: int | None) -> Message:

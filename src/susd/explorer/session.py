@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,7 +14,8 @@ import numpy as np
 
 from susd.downstream.policy import Choice, HighLevelPolicy, load_policy, saved_policies
 from susd.envs.base import close
-from susd.errors import UserError
+from susd.errors import UserError, headline
+from susd.explorer.bodies import Bodies, find_bodies
 from susd.explorer.describe import DRAWN, describe, task_of
 from susd.explorer.messages import (
     MOST_SEED,
@@ -28,6 +30,7 @@ from susd.explorer.messages import (
     text,
 )
 from susd.explorer.model import Inputs, Model, Weights
+from susd.plugins import same_name
 from susd.tasks.base import HostTask, Task
 from susd.training.trainer import subkey
 
@@ -61,6 +64,7 @@ class Session:
         self.episode = Episode()
         self.task: Task | HostTask | None = None
         self.scene = "plots"
+        self.bodies: Bodies | None = None  # of the simulation, where the page draws it
         self.stopped = False  # set from another thread: ends a long replay
         self.handles: dict[int, dict[str, Any]] = {}
         self._env: Any = None  # of its own, where it is a host environment
@@ -72,8 +76,9 @@ class Session:
 
     def open(self) -> Message:
         """Find out how the environment can be drawn, and describe the run."""
-        self.scene = self.model.spec.name if self.model.spec.name in DRAWN else "image" if self._render() else "plots"
-        hello = describe(self.model.agent, self.model.path, self.scene)
+        scene = self._find_scene()
+        self.scene = scene["kind"]
+        hello = describe(self.model.agent, self.model.path, scene, own=self.model.own_tasks)
         self.handles = {handle["part"]: handle for handle in hello["handles"]}
         return hello
 
@@ -81,6 +86,18 @@ class Session:
         """Free the environment."""
         if self._env is not None:
             close(self._env)
+
+    def _find_scene(self) -> Message:
+        """From the state where the page knows how, else from poses of bodies, else as images, else as plots."""
+        if self.model.spec.name in DRAWN:
+            return {"kind": self.model.spec.name}
+        try:
+            self.bodies = None if self._env is None else find_bodies(self._env)
+        except Exception as error:  # of a user's model that has more than can be drawn: its images remain
+            print(f"susd: explorer: the bodies cannot be drawn: {headline(error)}", file=sys.stderr)
+        if self.bodies is not None:
+            return {"kind": "bodies", "bodies": self.bodies.geometry()}
+        return {"kind": "image" if self._render() else "plots"}
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -143,7 +160,7 @@ class Session:
         state = model.starter(episode.layout)(episode.seed)
         if not episode.task:
             return Now(state, np.asarray(env.observe(state)), np.zeros(0)), None
-        task = task_of(episode.task, model.config, env)
+        task = task_of(episode.task, model.config, env, model.own_tasks.names)
         assert isinstance(task, Task)
         state = task.begin(state, jax.random.key(episode.seed))
         return Now(state, np.asarray(task.observe(state)), np.asarray(task.extra(state))), task
@@ -154,9 +171,7 @@ class Session:
             raise UserError(f"the layout is {episode.layout!r}, but {model.spec.name} has no layouts")
         if self._env is None:
             self._env = model.environment()
-            if hasattr(self._env, "quick_images"):
-                self._env.quick_images = True
-        task = task_of(episode.task, model.config, self._env) if episode.task else None
+        task = task_of(episode.task, model.config, self._env, model.own_tasks.names) if episode.task else None
         obs = np.array(self._env.reset(episode.seed)[0], np.float32)
         if task is None:
             return Now(None, obs, np.zeros(0)), None
@@ -184,7 +199,6 @@ class Session:
 
     def _step(self, control: Control) -> Now:
         now, choice, chosen = self.now, self.now.choice, self.now.chosen
-        key = jax.random.fold_in(self._key, now.time)
         if control.player == "policy":
             policy = self._policy(control.policy)
             if choice is None or now.time - chosen >= policy.duration:
@@ -194,23 +208,23 @@ class Session:
             choice, inputs, goals = None, self._inputs(control), None
         weights = self.model.weights if goals is None else self.model.weights._replace(goals=goals)
         run = self._functional_step if self.model.functional else self._host_step
-        after = run(weights, inputs, key)
+        after = run(weights, inputs)
         acted = bool(inputs.is_raw)
         skill = None if acted else after.skill
         return after._replace(time=now.time + 1, skill=skill, choice=choice, chosen=chosen)
 
-    def _functional_step(self, weights: Weights, inputs: Inputs, key: jax.Array) -> Now:
+    def _functional_step(self, weights: Weights, inputs: Inputs) -> Now:
         model, name = self.model, self.episode.task
         if name not in self._steppers:
             self._steppers[name] = model.stepper(self.task)
-        found = self._steppers[name](weights, self.now.state, self.now.obs, inputs, key)
+        found = self._steppers[name](weights, self.now.state, self.now.obs, inputs, self._key, self.now.time)
         state, (obs, action, skill, phi, reward, extra) = found[0], (np.asarray(value) for value in found[1:])
         now = Now(state, obs, extra, total=self.now.total + float(reward), skill=skill, action=action)
         return now._replace(phi=phi if model.embeds else None)
 
-    def _host_step(self, weights: Weights, inputs: Inputs, key: jax.Array) -> Now:
+    def _host_step(self, weights: Weights, inputs: Inputs) -> Now:
         model = self.model
-        action, skill = (np.asarray(x) for x in model.decide(weights, self.now.obs, inputs, key))
+        action, skill = (np.asarray(x) for x in model.decide(weights, self.now.obs, inputs, self._key, self.now.time))
         step = self._env.step(action[None])
         reward, extra = 0.0, np.zeros(0)
         if isinstance(self.task, HostTask):
@@ -279,8 +293,8 @@ class Session:
         if self.task is None or self.model.path is None:
             raise UserError("a high-level policy acts in a task; choose one")
         if name not in self._policies:
-            known = {p.folder.name: p for p in saved_policies(self.model.path) if p.task == self.episode.task}
-            if name not in known:
+            known = {p.folder.name: p for p in saved_policies(self.model.path)}
+            if name not in known or same_name(known[name].task) != same_name(self.episode.task):
                 raise UserError(f"there is no saved policy {name!r} of {self.episode.task}")
             self._policies[name] = load_policy(known[name], self.model.agent, self.task)
         return self._policies[name]
@@ -303,6 +317,8 @@ class Session:
         frame |= {name: _optional(getattr(now, name)) for name in ("skill", "action", "phi")}
         if self.scene == "image":
             frame["image"] = self._render()
+        if self.bodies is not None:
+            frame["poses"] = np.round(self.bodies.poses(), 4).tolist()
         return frame
 
     def _render(self) -> str:
@@ -322,7 +338,9 @@ class Session:
 def _place(raw: np.ndarray, handle: dict[str, Any], point: tuple[float, float]) -> None:
     """Set a factor to a point of the drawing."""
     if handle["kind"] == "point":
-        raw[handle["x"]], raw[handle["y"]] = point
+        raw[handle["x"]] = point[0]
+        if handle["y"] is not None:  # else it moves along a line
+            raw[handle["y"]] = point[1]
     else:
         x, y = (raw[index] for index in handle["origin"])
         raw[handle["index"]] = math.atan2(point[0] - x, point[1] - y)

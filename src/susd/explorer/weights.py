@@ -9,18 +9,14 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-import jax
 import ml_dtypes
 import numpy as np
 
 from susd.downstream.interface import GoalActions, SkillActions
 from susd.downstream.policy import Restored
-from susd.methods.lsd import Lsd
-from susd.networks import MLP, Actor, Density, FactoredMLP, spectral_normalise, spectral_vectors
+from susd.methods.base import HasNetwork
+from susd.networks import MLP, Actor
 from susd.training.agent import Agent
-
-TOLERANCE = 1e-4  # of embeddings that are computed from the description, relative to the largest
-STATES = 64  # random observations that it is checked on
 
 
 @dataclass(frozen=True)
@@ -113,29 +109,14 @@ def _network_to_json(network: Network) -> dict[str, Any]:
 
 
 def phi_to_json(agent: Agent) -> dict[str, Any] | None:
-    """phi as one network per factor, or one of the whole state; None where a method of your own has another phi."""
-    networks = _phi_networks(agent)
-    if networks is None or not _agree(agent, networks):
+    """phi as one network per part of the skill; None where the method has no `network`."""
+    method = agent.trainer.learner.method
+    if not isinstance(method, HasNetwork):
         return None
+    found = method.network(agent.params)
+    networks = [_member(found.mlp, number, inputs) for number, inputs in enumerate(found.indices)]
     values = np.concatenate([network.values for network in networks])
     return {"networks": [network.to_json() for network in networks], "values": encode_floats(values)}
-
-
-def _phi_networks(agent: Agent) -> list[Network] | None:
-    """The networks behind `encode`, if the method keeps them where the built-in ones do."""
-    method, params = agent.trainer.learner.method, agent.params
-    found = next((getattr(params, name) for name in ("phi", "own", "discriminator") if hasattr(params, name)), None)
-    if isinstance(method, Lsd):
-        found = spectral_normalise(params.phi, spectral_vectors(params.phi))[0]
-    seen = tuple(getattr(getattr(method, "view", None), "indices", ())) or tuple(range(agent.trainer.env.spec.obs_size))
-    if isinstance(found, FactoredMLP):
-        return [_member(found.mlp, n, [seen[i] for i in own]) for n, own in enumerate(found.indices)]
-    if isinstance(found, Density):
-        return [_member(found.nets, 0, seen)]  # the mean; the other network of the pair is the log-std
-    if isinstance(found, MLP) and found.weights[0].ndim == 2:
-        layers = list(zip(found.weights, found.biases, strict=True))
-        return [Network.of(layers, found.activation, found.precision, seen)]
-    return None
 
 
 def _member(ensemble: MLP, index: int, inputs: Sequence[int]) -> Network:
@@ -143,16 +124,3 @@ def _member(ensemble: MLP, index: int, inputs: Sequence[int]) -> Network:
     layers = [(weight[index], bias[index]) for weight, bias in zip(ensemble.weights, ensemble.biases, strict=True)]
     layers[0] = (layers[0][0][: len(inputs)], layers[0][1])
     return Network.of(layers, ensemble.activation, ensemble.precision, inputs)
-
-
-def _agree(agent: Agent, networks: Sequence[Network]) -> bool:
-    """Whether the networks give the agent's embeddings."""
-    obs = np.asarray(jax.random.normal(jax.random.key(0), (STATES, agent.trainer.env.spec.obs_size)))
-    try:
-        found = np.concatenate([network(obs) for network in networks], axis=1)
-    except (TypeError, ValueError):  # the networks of a method of your own need not fit its observations
-        return False
-    expected = agent.encode(obs)
-    return found.shape == expected.shape and bool(
-        np.abs(found - expected).max() <= TOLERANCE * (1 + np.abs(expected).max())
-    )

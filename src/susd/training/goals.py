@@ -22,6 +22,7 @@ from susd.methods.base import Method
 from susd.networks import Actor
 from susd.skills import SkillSpace
 from susd.training.trainer import Trainer
+from susd.types import Transition
 
 SKILLS, STEPS = 256, 100  # of the rollouts that the box is measured on
 TAIL = 0.005  # share of the embeddings that the box leaves out on either side
@@ -43,7 +44,11 @@ class GoalSpace(eqx.Module):
         k_skills, k_run = jax.random.split(jax.random.key(seed))
         method = trainer.learner.method
         skills, steps = method.skills.sample(k_skills, SKILLS), min(STEPS, trainer.horizon)
-        seen = rollout_skills(env, trainer.policy(actor), skills, steps, k_run)
+        return cls.of_states(method, params, rollout_skills(env, trainer.policy(actor), skills, steps, k_run))
+
+    @classmethod
+    def of_states(cls, method: Method, params: Any, seen: Transition) -> GoalSpace:
+        """From transitions [T, B, ..] of random skills."""
         encode = jax.jit(method.encode)
         before, after = (
             np.asarray(encode(params, jnp.asarray(obs.reshape(-1, obs.shape[-1])))).reshape(

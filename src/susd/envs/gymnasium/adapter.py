@@ -86,6 +86,10 @@ class GymnasiumVector:
             )
         return np.asarray(ImageOps.pad(Image.fromarray(frame[..., :3]), (size, size), color=BORDER))
 
+    def unwrapped(self, index: int = 0) -> Any:
+        """One environment without its wrappers; None where it is in another process."""
+        return self._open_and_reset().unwrapped(index)
+
     def set_horizon(self, horizon: int) -> None:
         """Change the steps of an episode."""
         self._spec = replace(self._spec, horizon=positive_integer("horizon", horizon))

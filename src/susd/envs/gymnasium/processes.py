@@ -60,6 +60,9 @@ class SubprocessEnvs:
         frame: np.ndarray | None = frames[which]
         return frame
 
+    def unwrapped(self, index: int) -> None:
+        """None: it is in another process."""
+
     def close(self) -> None:
         """End all workers: first by a request, then by a signal."""
         for pipe in self._pipes:

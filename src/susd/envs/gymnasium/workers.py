@@ -42,6 +42,9 @@ class EnvBatch(Protocol):
     def render(self, index: int) -> np.ndarray | None:
         """The frame of one environment, or None if it cannot render."""
 
+    def unwrapped(self, index: int) -> Any:
+        """One environment without its wrappers, or None if it is in another process."""
+
     def close(self) -> None:
         """Close all environments."""
 
@@ -80,6 +83,10 @@ class SequentialEnvs:
         with self._naming(row, "render"):
             frame = self._envs[row].render() if self._envs[row].render_mode == "rgb_array" else None
         return frame if isinstance(frame, np.ndarray) and frame.ndim == 3 else None
+
+    def unwrapped(self, index: int) -> Any:
+        """One environment without its wrappers."""
+        return self._envs[self._indices.index(index)].unwrapped
 
     def close(self) -> None:
         """Close all; an environment whose `close` fails does not keep the others open."""
@@ -176,7 +183,14 @@ class ThreadedEnvs:
 
     def render(self, index: int) -> np.ndarray | None:
         """The frame of one environment; rendered in the caller's thread, because a GL context belongs to one thread."""
-        return next(g.render(index) for g, indices in zip(self._groups, self._ranges, strict=True) if index in indices)
+        return self._group(index).render(index)
+
+    def unwrapped(self, index: int) -> Any:
+        """One environment without its wrappers."""
+        return self._group(index).unwrapped(index)
+
+    def _group(self, index: int) -> SequentialEnvs:
+        return next(group for group, indices in zip(self._groups, self._ranges, strict=True) if index in indices)
 
     def close(self) -> None:
         """End the threads and close all environments."""

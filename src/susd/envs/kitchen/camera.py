@@ -13,9 +13,8 @@ FIXTURES = ("button", "stove", "target")
 class KitchenCamera:
     """A model for rendering, in which the fixtures can be moved, and a renderer of one size."""
 
-    def __init__(self, size: int, quick: bool = False) -> None:
-        self._camera = Camera("kitchen", compiled(visual=True), size, quick)
-        self.quick = quick
+    def __init__(self, size: int) -> None:
+        self._camera = Camera("kitchen", compiled(visual=True), size)
         self._bodies = [self._camera.model.body(name).id for name in FIXTURES]
 
     @property

@@ -106,7 +106,6 @@ class Kitchen:
         self._flags = np.zeros((self._num_envs, 3), bool)  # butter in pot, meatball in pot, pot on stove
         self._raw = np.zeros((self._num_envs, SIZE))
         self._started = False  # before the first reset the arm is in a singular pose, which cannot be controlled
-        self.quick_images = False  # without shadows and smoothing, to watch live
         self._camera: Any = None
         self.facts: Facts | None = None  # of the last step
 
@@ -225,8 +224,8 @@ class Kitchen:
         from susd.envs.kitchen.camera import KitchenCamera
 
         check_index(index, self._num_envs)
-        if self._camera is None or (self._camera.size, self._camera.quick) != (size, self.quick_images):
-            self._camera = KitchenCamera(size, self.quick_images)
+        if self._camera is None or self._camera.size != size:
+            self._camera = KitchenCamera(size)
         image: np.ndarray = self._camera.render(self.physics.qpos[index], self._fixtures[index])
         return image
 

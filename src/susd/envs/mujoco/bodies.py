@@ -91,7 +91,6 @@ class Body:
         self._middle, self._half = (low + high) / 2, (high - low) / 2
         scaling = scalings()[self.name]
         self._mean, self._std = np.array(scaling.mean, np.float32), np.array(scaling.std, np.float32)
-        self.quick_images = False  # without shadows and smoothing, to watch live
         self._camera: Camera | None = None
 
     @property
@@ -153,9 +152,8 @@ class Body:
     def render(self, index: int = 0, size: int = 400) -> np.ndarray:
         """One environment as an RGB image, uint8 [size, size, 3]; needs a GL, such as MUJOCO_GL=egl without a display."""
         check_index(index, self._num_envs)
-        if self._camera is None or (self._camera.size, self._camera.quick) != (size, self.quick_images):
-            name = self.name.replace("_", " ")
-            self._camera = Camera(name, load_model(self.file, visual=True), size, self.quick_images)
+        if self._camera is None or self._camera.size != size:
+            self._camera = Camera(self.name.replace("_", " "), load_model(self.file, visual=True), size)
         return self._camera.render(self.physics.qpos[index], tracking_camera(self.physics.model, "torso", *self.view))
 
     def _observation(self) -> np.ndarray:

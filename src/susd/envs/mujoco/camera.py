@@ -13,12 +13,9 @@ _failures: list[str] = []  # of OpenGL; it is not tried again, because a second 
 
 
 class Camera:
-    """A model, data of its own and a renderer of one size. The model's largest image size is raised to that size.
+    """A model, data of its own and a renderer of one size. The model's largest image size is raised to that size."""
 
-    A `quick` one has no shadows and no smoothing: without a graphics card it is ten times as fast, enough to watch live.
-    """
-
-    def __init__(self, what: str, model: Any, size: int, quick: bool = False) -> None:
+    def __init__(self, what: str, model: Any, size: int) -> None:
         import mujoco
 
         low, high = SIZES
@@ -27,14 +24,11 @@ class Camera:
         if _failures:
             raise UserError(f"images of the {what} need {_failures[0]}")
         self.size = size
-        self.quick = quick
         self.model = model
         self._mujoco: Any = mujoco
         self._data = mujoco.MjData(model)
         frame = model.vis.global_
         frame.offwidth, frame.offheight = max(frame.offwidth, size), max(frame.offheight, size)
-        samples = model.vis.quality.offsamples
-        model.vis.quality.offsamples = 0 if quick else samples
         try:
             self._renderer = mujoco.Renderer(model, size, size)
         except Exception as error:  # its type depends on the missing GL
@@ -43,17 +37,12 @@ class Camera:
                 "and install Mesa (for example apt install libegl1 libgl1-mesa-dri)"
             )
             raise UserError(f"images of the {what} need {_failures[0]}") from None
-        finally:
-            model.vis.quality.offsamples = samples  # the model may be shared
 
     def render(self, qpos: np.ndarray, view: Any) -> np.ndarray:
         """One state as uint8 [size, size, 3], from a named camera of the model or one made by `tracking_camera`."""
         self._data.qpos[:] = qpos
         self._mujoco.mj_forward(self.model, self._data)
         self._renderer.update_scene(self._data, camera=view)
-        if self.quick:
-            flags, names = self._renderer.scene.flags, self._mujoco.mjtRndFlag
-            flags[names.mjRND_SHADOW] = flags[names.mjRND_REFLECTION] = 0
         return np.array(self._renderer.render())
 
 

@@ -6,6 +6,7 @@ import { Influence, PartCard } from "./parts.js";
 import { asPython } from "./python.js";
 import { RawPanel } from "./raw.js";
 import { Recorder } from "./record.js";
+import { ViewTools, listenToDrag, turnByKey } from "./orbit.js";
 import { partOf, project, randomPart, roundSkill, translate, withPart } from "./skills.js";
 import { Stage } from "./stage.js";
 import { TaskPanel } from "./tasks.js";
@@ -61,7 +62,7 @@ export class App {
     this.build();
     const seen = location.hash.length > 1 ? await decodeLink(location.hash) : null;
     if (location.hash.length > 1 && !seen) toast("The link could not be read; this is a new episode.");
-    this.rate = this.hello.scene.kind === "image" ? 30 : 15;
+    this.rate = ["bodies", "image"].includes(this.hello.scene.kind) ? 30 : 15;
     this.skill = this.firstSkill();
     if (seen) await this.restore(seen);
     else await this.newEpisode();
@@ -105,10 +106,11 @@ export class App {
           hello.reasons.goals ? el("p", { class: "hint" }, `No maps here: ${hello.reasons.goals}.`) : null),
         hello.can.influence ? block("What else moved?", this.influence.node) : null,
         hello.can.gallery ? el("section", { class: "block", "aria-label": "48 skills" }, el("div", { class: "block-head" }, el("h2", {}, "48 skills"), hello.recorded ? null : el("div", { class: "row tools" }, textButton("random", "Other skills", () => this.askGallery((this.gallerySeed || 0) + 1)))), this.galleryHint, this.gallery.node) : null,
-        hello.tasks.length ? block("Task", this.tasks.node) : null,
+        hello.tasks.length || hello.reasons.tasks ? block("Task", this.tasks.node) : null,
         hello.can.raw ? block("Raw actions", this.raw.node) : null));
     this.root.replaceChildren(this.header.node, columns, this.help, document.getElementById("toast") || el("div", { id: "toast", role: "status", "aria-live": "polite" }));
     this.root.dataset.stages = String(this.stages.length);
+    this.stages.forEach((stage) => this.prepareStage(stage));
     this.influence.wait(0);
     this.captions();
     this.raw.update("skill");
@@ -121,9 +123,20 @@ export class App {
       const who = this.versus ? (i ? "the opponent" : "you") : this.stages.length > 1 ? `${run.method_title} · ${run.name}` : "";
       stage.caption.textContent = who || run.note;
       stage.canvas.setAttribute("aria-label", `${run.env_title}${who ? `, ${who}` : ""}`);
-      stage.canvas.onpointerdown = (event) => i === 0 && this.clickScene(event);
     });
     showHeader(this);
+  }
+
+  // The drawings of all stages have one camera, so that they can be compared.
+  prepareStage(stage) {
+    const [first] = this.stages;
+    if (stage !== first && stage.camera && first.camera) stage.camera = first.camera;
+    listenToDrag(stage.canvas, () => stage.camera, (event) => stage === first && this.clickScene(event), () => this.redraw());
+    if (!stage.camera) return;
+    stage.node.classList.add("turns");
+    if (stage !== first) return;
+    this.viewTools = new ViewTools(stage.camera, () => this.redraw());
+    stage.node.prepend(this.viewTools.node);
   }
 
   listen() {
@@ -153,6 +166,7 @@ export class App {
     if (final) {
       this.remember(this.gesture);
       this.gesture = null;
+      this.askInfluence();
     }
     if (this.stopped !== "person") this.play(true);
   }
@@ -329,6 +343,7 @@ export class App {
         while (this.stages.length > 1) this.stages.pop().close();
         this.stages.push(stage);
       });
+      this.prepareStage(stage);
       this.arena.append(stage.node);
     }
     this.root.dataset.stages = String(this.stages.length);
@@ -438,7 +453,7 @@ export class App {
       if (now - this.touched > 1000 * IDLE_SECONDS && !this.sweeping.size && !this.recorder.active && this.control.player === "skill") this.play(false, "rest");
     }
     const interval = 1000 / this.rate;
-    const moving = this.stages.map((stage) => stage.draw(this.hello.scene.kind === "image" ? 0 : interval)).some((share) => share < 1);
+    const moving = this.stages.map((stage) => stage.draw(stage.hello.scene.kind === "image" ? 0 : interval)).some((share) => share < 1);
     if (this.recorder.active) this.recorder.frame(this.stages);
     this.awake = this.playing || moving || this.recorder.active;
     if (this.awake) requestAnimationFrame(() => this.tick());
@@ -506,7 +521,7 @@ export class App {
 
   // The bars follow the state and the skill, but never more than one question is open.
   async askInfluence() {
-    if (!this.hello.can.influence || this.asking) return;
+    if (!this.hello.can.influence || this.asking || (this.fromStart && (this.gesture || this.sweeping.size))) return;
     const key = `${this.selected} ${this.skill}`, now = performance.now();
     const fresh = key !== this.measured, live = !this.fromStart && now - (this.askedAt || 0) > INFLUENCE_MS && this.stages[0].frame.time !== this.askedTime;
     if (!fresh && !live) return;
@@ -534,6 +549,7 @@ export class App {
     const [stage] = this.stages;
     const { skill, selected, rate, control } = this;
     const seen = { v: 1, episode: stage.episode, segments: segments[0], skill, selected, rate, control, goals: stage.goals, raw: this.raw.values };
+    if (stage.camera) seen.camera = stage.camera.state;
     if (this.stages.length > 1 && !this.versus) seen.beside = segments[1];
     if (this.versus) Object.assign(seen, { versus: this.versus, beside: segments[1] });
     history.replaceState(null, "", `#${await encodeLink(seen)}`);
@@ -555,6 +571,10 @@ export class App {
     }
     Object.assign(this, { episode: seen.episode, skill: seen.skill, rate: seen.rate, control: seen.control, selected: seen.selected });
     this.stages[0].goals = seen.goals;
+    if (seen.camera && this.stages[0].camera) {
+      this.stages[0].camera.state = seen.camera;
+      this.viewTools.show();
+    }
     this.stages.forEach((stage) => (stage.selected = seen.selected));
     this.raw.values = seen.raw;
     this.raw.update(this.control.player);
@@ -570,10 +590,10 @@ export class App {
     copyText(asPython(this.stages[0], this.skill, this.stages[0].goals), "Python");
   }
 
-  toggleRecord() {
+  toggleRecord(kind) {
     if (this.recorder.active) this.recorder.stop();
     else {
-      this.recorder.start(this.stages, `susd-${this.hello.run.name}`);
+      this.recorder.start(kind, this.stages, `susd-${this.hello.run.name}`);
       this.play(true);
     }
   }
@@ -588,6 +608,11 @@ export class App {
       return;
     }
     if (!down || typing) return;
+    if (event.target.matches?.(".turns .scene") && turnByKey(this.stages[0].camera, event)) {
+      event.preventDefault();
+      this.redraw();
+      return;
+    }
     const button = event.target instanceof HTMLButtonElement || event.target.closest?.("summary");
     const keys = {
       " ": () => !button && this.play(!this.playing), ".": () => this.single(), r: () => this.reset(), u: () => this.undo(),
@@ -633,7 +658,7 @@ export class App {
   showState() {
     this.cards.forEach((card, i) => card.showState(this.frozen.has(i), this.sweeping.has(i), i === this.selected));
     this.transport.show();
-    setPressed(this.header.record, this.recorder.active);
+    for (const [kind, button] of [["video", this.header.record], ["gif", this.header.gif]]) setPressed(button, this.recorder.kind === kind);
   }
 
   // The next animation frame draws everything once.

@@ -4,7 +4,8 @@ import { choice, el, iconButton, labelled, setIcon, setPressed, textButton } fro
 const THEMES = ["auto", "light", "dark"];
 
 export function buildHeader(app) {
-  const record = iconButton("record", "Record a video", () => app.toggleRecord(), { "aria-pressed": "false", hidden: !app.recorder.supported });
+  const record = iconButton("record", "Record a video", () => app.toggleRecord("video"), { "aria-pressed": "false", hidden: !app.recorder.supported });
+  const gif = iconButton("gif", "Record a GIF", () => app.toggleRecord("gif"), { "aria-pressed": "false" });
   const theme = iconButton("theme", "Light or dark", () => {
     const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme || "auto") + 1) % 3];
     document.documentElement.dataset.theme = next;
@@ -15,8 +16,8 @@ export function buildHeader(app) {
   const tools = el("div", { class: "header-tools" },
     app.hello.can.link ? textButton("link", "Copy link", () => app.copyLink(), { title: "A link that restores what is seen" }) : null,
     app.hello.can.python ? textButton("code", "Copy as Python", () => app.copyPython()) : null,
-    record, theme, iconButton("help", "Help and keys", () => app.help.showModal()));
-  return { node: el("header", { class: "top" }, title, tools), title, record };
+    record, gif, theme, iconButton("help", "Help and keys", () => app.help.showModal()));
+  return { node: el("header", { class: "top" }, title, tools), title, record, gif };
 }
 
 export function showHeader(app) {
@@ -57,7 +58,13 @@ export function buildTransport(app) {
 }
 
 function hintOf(hello) {
-  if (hello.handles.length) return "Drag a pad to steer. Choose a part and click in the drawing, or in its map, to send it there.";
+  const turn = hello.scene.kind === "bodies" ? " Drag the drawing to turn the view." : "";
+  return `${steeringHint(hello)}${turn}`;
+}
+
+function steeringHint(hello) {
+  const where = hello.scene.kind === "image" ? "in the corner of the drawing" : hello.scene.kind === "bodies" ? "on the ground" : "in the drawing";
+  if (hello.handles.length) return `Drag a pad to steer. Choose a part and click ${where}, or in its map, to send it there.`;
   return hello.can.maps && hello.can.goals ? "Drag a pad to steer, or click in a map of phi to send a part there." : "Use the pads to steer.";
 }
 
@@ -65,12 +72,14 @@ const HELP_KEYS = [
   ["Space", "play or pause"], [".", "one step"], ["R", "reset the episode"], ["+ −", "faster or slower"],
   ["1 … 9, 0", "choose a part and its pad"], ["← →", "turn the chosen pad"], ["↑ ↓", "pace of a disc"],
   ["F", "freeze the part"], ["G", "sweep it round"], ["X", "randomise all"], ["U", "undo"],
-  ["M", "mean or sampled actions"], ["K", "act by hand with raw actions, Esc to stop"], ["?", "this help"],
+  ["M", "mean or sampled actions"], ["K", "act by hand with raw actions, Esc to stop"],
+  ["Drag", "turn the view; wheel or pinch: closer or further"], ["← → ↑ ↓", "in the drawing: turn the view; Home resets it"], ["?", "this help"],
 ];
 
 export function helpDialog(app) {
-  const { can } = app.hello, without = [can.sampled ? "" : "M", can.raw ? "" : "K"];
-  const rows = HELP_KEYS.filter(([key]) => !without.includes(key)).map(([key, text]) => el("div", { class: "key-row" }, el("dt", {}, el("kbd", {}, key)), el("dd", {}, text)));
+  const { can, scene } = app.hello, without = [can.sampled ? "" : "M", can.raw ? "" : "K"];
+  const shown = ([key, text]) => !without.includes(key) && (scene.kind === "bodies" || !text.includes("the view"));
+  const rows = HELP_KEYS.filter(shown).map(([key, text]) => el("div", { class: "key-row" }, el("dt", {}, el("kbd", {}, key)), el("dd", {}, text)));
   const dialog = el("dialog", { class: "help", "aria-label": "Help" },
     el("h2", {}, "How to steer"),
     el("p", {}, "A skill has one part for every factor of the environment. Drag a pad and that factor should move, while the others go on as before. “What else moved?” shows whether that is so."),

@@ -21,7 +21,7 @@ export function asPython(stage, skill, goals) {
   if (!placed.length) return [...lines, "action = agent.act(obs, skill)  # the mean action, in [-1, 1]", ""].join("\n");
   const entries = placed.flatMap((handle) => {
     const factor = env.factors.find((one) => one.indices.includes(handle.x)), to = goals[handle.part].to;
-    return [handle.x, handle.y].map((index, axis) => `"${factor.name}[${factor.indices.indexOf(index)}]": ${to[axis]}`);
+    return [handle.x, handle.y].filter((index) => index !== null).map((index, axis) => `"${factor.name}[${factor.indices.indexOf(index)}]": ${to[axis]}`);
   });
   return [...lines, `goal = {${entries.join(", ")}}`, "action = agent.act_towards(obs, goal, skill)  # the mean action towards the goal", ""].join("\n");
 }

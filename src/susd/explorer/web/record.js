@@ -1,55 +1,76 @@
-// A short video of the drawings, side by side, as the browser encodes it.
+// A short video of the drawings, side by side, as the browser encodes it, or an animated GIF.
+import { encodeGif, reduced } from "./gif.js";
 import { download, themeColours, toast } from "./ui.js";
 
-const LONGEST = 20; // seconds
-const HEIGHT = 640;
+const LONGEST = { video: 20, gif: 8 }; // seconds
+const HEIGHT = { video: 640, gif: 360 };
+const GIF_RATE = 12.5; // frames per second: browsers count in hundredths of a second
 
 export class Recorder {
   constructor(onchange) {
     this.onchange = onchange;
+    this.kind = null; // of what is recorded now
     this.supported = typeof MediaRecorder !== "undefined" && Boolean(HTMLCanvasElement.prototype.captureStream);
   }
 
   get active() {
-    return Boolean(this.recorder);
+    return this.kind !== null;
   }
 
-  start(stages, name) {
-    this.canvas = document.createElement("canvas");
-    this.canvas.width = HEIGHT * stages.length;
-    this.canvas.height = HEIGHT;
-    const type = ["video/mp4", "video/webm;codecs=vp9", "video/webm"].find((kind) => MediaRecorder.isTypeSupported(kind)) || "";
+  start(kind, stages, name) {
+    this.kind = kind;
+    this.size = HEIGHT[kind];
+    this.canvas = Object.assign(document.createElement("canvas"), { width: this.size * stages.length, height: this.size });
+    this.frames = [];
+    this.began = performance.now();
+    this.save = kind === "video" ? this.startVideo(name) : () => this.saveGif(name);
     this.frame(stages);
-    this.recorder = new MediaRecorder(this.canvas.captureStream(30), type ? { mimeType: type } : {});
-    const parts = [];
-    this.recorder.ondataavailable = (event) => parts.push(event.data);
-    this.recorder.onstop = () => {
-      const url = URL.createObjectURL(new Blob(parts, { type: this.recorder.mimeType }));
-      download(url, `${name}.${this.recorder.mimeType.includes("mp4") ? "mp4" : "webm"}`);
-      setTimeout(() => URL.revokeObjectURL(url), 60000);
-      this.recorder = null;
-      this.onchange();
-      toast("Video saved.");
-    };
-    this.recorder.start();
-    this.timer = setTimeout(() => this.stop(), 1000 * LONGEST);
+    this.timer = setTimeout(() => this.stop(), 1000 * LONGEST[kind]);
     this.onchange();
+  }
+
+  startVideo(name) {
+    const type = ["video/mp4", "video/webm;codecs=vp9", "video/webm"].find((kind) => MediaRecorder.isTypeSupported(kind)) || "";
+    const recorder = new MediaRecorder(this.canvas.captureStream(30), type ? { mimeType: type } : {}), parts = [];
+    recorder.ondataavailable = (event) => parts.push(event.data);
+    recorder.onstop = () => this.finish(parts, recorder.mimeType, `${name}.${recorder.mimeType.includes("mp4") ? "mp4" : "webm"}`);
+    recorder.start();
+    return () => recorder.state !== "inactive" && recorder.stop();
+  }
+
+  async saveGif(name) {
+    toast("Writing the GIF …", 60);
+    const { width, height } = this.canvas, rest = () => new Promise((resolve) => setTimeout(resolve));
+    this.finish(await encodeGif(this.frames, width, height, GIF_RATE, rest), "image/gif", `${name}.gif`);
+  }
+
+  finish(parts, type, name) {
+    const url = URL.createObjectURL(new Blob(parts, { type }));
+    download(url, name);
+    setTimeout(() => URL.revokeObjectURL(url), 60000);
+    Object.assign(this, { kind: null, frames: [] });
+    this.onchange();
+    toast(`${name} saved.`);
   }
 
   stop() {
     clearTimeout(this.timer);
-    if (this.recorder && this.recorder.state !== "inactive") this.recorder.stop();
+    const save = this.save;
+    this.save = null;
+    if (save) save();
   }
 
-  // Copy what the stages show.
+  // Copy what the stages show; a GIF has fewer frames than the page.
   frame(stages) {
-    if (!this.canvas) return;
-    const context = this.canvas.getContext("2d");
+    if (!this.save) return;
+    if (this.kind === "gif" && performance.now() - this.began < (1000 * this.frames.length) / GIF_RATE) return;
+    const { canvas, size } = this, context = canvas.getContext("2d", { willReadFrequently: this.kind === "gif" });
     context.fillStyle = themeColours().paper;
-    context.fillRect(0, 0, this.canvas.width, this.canvas.height);
+    context.fillRect(0, 0, canvas.width, canvas.height);
     stages.forEach((stage, i) => {
-      const { width, height } = stage.canvas, scale = HEIGHT / Math.max(width, height);
-      context.drawImage(stage.canvas, i * HEIGHT + (HEIGHT - width * scale) / 2, (HEIGHT - height * scale) / 2, width * scale, height * scale);
+      const { width, height } = stage.canvas, scale = size / Math.max(width, height);
+      context.drawImage(stage.canvas, i * size + (size - width * scale) / 2, (size - height * scale) / 2, width * scale, height * scale);
     });
+    if (this.kind === "gif") this.frames.push(reduced(context.getImageData(0, 0, canvas.width, canvas.height).data));
   }
 }

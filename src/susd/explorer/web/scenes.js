@@ -233,6 +233,45 @@ function drawTrails(view, hello, trail, theme, selected) {
   }
 }
 
+// Trails and goals of a simulation, on its ground.
+function drawOnGround(context, shown, theme, view, ground) {
+  const { hello, obs, trail, goals, selected } = shown;
+  const line = (points, colour, width) => {
+    context.beginPath();
+    let drawn = false;
+    for (const [x, y] of points) {
+      const seen = view.depth([x, y, ground]) > 0.05, at = view.project([x, y, ground]);
+      if (seen && drawn) context.lineTo(at.x, at.y);
+      else if (seen) context.moveTo(at.x, at.y);
+      drawn = seen;
+    }
+    Object.assign(context, { strokeStyle: colour, lineWidth: width, lineJoin: "round" });
+    context.stroke();
+  };
+  for (const plane of hello.env.planes) {
+    const colour = visible(hello.env.factors[plane.factor].colour, theme), chosen = hello.parts[selected].factor;
+    const strength = hello.env.planes.length > 1 && chosen !== null && chosen !== plane.factor ? 0.35 : 0.8;
+    line([...trail, obs].map((row) => [row[plane.x], plane.x === plane.y ? 0 : row[plane.y]]), withAlpha(colour, strength), 2);
+  }
+  for (const handle of hello.handles) {
+    const goal = goals[handle.part];
+    if (!goal || !goal.to) continue;
+    const [x, y] = handle.y === null ? [goal.to[0], 0] : goal.to, r = 0.02 * hello.scene.bodies.camera.distance;
+    const colour = visible(hello.parts[handle.part].colour, theme), ring = Array.from({ length: 33 }, (_, i) => (2 * Math.PI * i) / 32);
+    line(ring.map((a) => [x + r * Math.cos(a), y + r * Math.sin(a)]), colour, 3);
+    line(ring.map((a) => [x + 2.2 * r * Math.cos(a), y + 2.2 * r * Math.sin(a)]), colour, 1.5);
+  }
+}
+
+// What a click means: a place of the small map, or of the ground.
+function drawBodies(context, width, height, shown, theme) {
+  const { hello, painter, camera, poses } = shown, { ground } = hello.scene.bodies;
+  const view = camera.view(poses, width, height, ground), known = hello.scene.ground && ground !== null;
+  painter.draw(context, view, poses, theme.dark, known ? () => drawOnGround(context, shown, theme, view, ground) : null);
+  const inset = hello.env.planes.length ? drawInset(context, width, height, shown, theme) : null;
+  return { from: (x, y) => (inset && inset.from(x, y)) || (known && view.onGround(x, y, ground)) || null };
+}
+
 function drawGoals(view, hello, goals, obs, theme) {
   for (const handle of hello.handles) {
     const goal = goals[handle.part];
@@ -248,7 +287,8 @@ function drawGoals(view, hello, goals, obs, theme) {
 
 const SCENES = { gunner: [0, SIDE, drawGunner], multi_particle: [-1, 1, drawParticles] };
 
-// Draw one frame. `shown` has hello, obs, trail, goals, selected, task, image; the answer maps pixels to the environment.
+// Draw one frame. `shown` has hello, obs, trail, goals, selected, task, and an image or painter, camera and poses; the answer
+// maps pixels to the environment.
 export function drawScene(context, width, height, shown) {
   const theme = themeColours(), { hello, obs, trail } = shown;
   context.fillStyle = theme.paper;
@@ -261,20 +301,21 @@ export function drawScene(context, width, height, shown) {
     drawGoals(view, hello, shown.goals, obs, theme);
     return view;
   }
+  if (hello.scene.kind === "bodies") return drawBodies(context, width, height, shown, theme);
   if (hello.scene.kind === "image" && shown.image && shown.image.width) {
     const size = Math.min(width, height);
     context.drawImage(shown.image, (width - size) / 2, (height - size) / 2, size, size);
   } else if (hello.scene.kind !== "image") {
     drawPlots(context, width, height, hello, [...trail, obs], theme);
   }
-  if (hello.env.planes.length && hello.scene.kind === "image") drawInset(context, width, height, shown, theme);
-  return null;
+  return hello.env.planes.length && hello.scene.kind === "image" ? drawInset(context, width, height, shown, theme) : null;
 }
 
+// Positions from above in a corner; its view is that of the whole drawing, null outside of the corner.
 function drawInset(context, width, height, shown, theme) {
   const { hello, obs, trail } = shown, size = Math.min(width, height), side = size * 0.24, gap = size * 0.02;
   const [low, high] = planeBox(hello, [...trail, obs]);
-  const left = (width + size) / 2 - side - gap, top = (height - size) / 2 + gap;
+  const left = hello.scene.kind === "bodies" ? width - side - gap : (width + size) / 2 - side - gap, top = (height - size) / 2 + gap;
   context.save();
   context.translate(left, top);
   context.fillStyle = withAlpha(theme.paper, 0.86);
@@ -297,5 +338,11 @@ function drawInset(context, width, height, shown, theme) {
     context.arc(...view.at(x, y), 3, 0, 2 * Math.PI);
     context.fill();
   }
+  for (const handle of hello.handles) {
+    const goal = shown.goals[handle.part];
+    if (goal && goal.to) view.disc(goal.to[0], handle.y === null ? 0 : goal.to[1], (4 * view.unit) / view.scale, null, visible(hello.parts[handle.part].colour, theme), 1.2);
+  }
   context.restore();
+  const inside = (x, y) => x >= left && y >= top && x <= left + side && y <= top + side;
+  return { from: (x, y) => (inside(x, y) ? view.from(x - left, y - top) : null) };
 }

@@ -1,4 +1,6 @@
 // One run on the page: its session with the backend, its episode, its drawing.
+import { BodyPainter } from "./bodies.js";
+import { Camera } from "./camera.js";
 import { addSegment } from "./link.js";
 import { drawScene } from "./scenes.js";
 import { el, fitCanvas, toast } from "./ui.js";
@@ -36,6 +38,10 @@ export class Stage {
     if (message.type === "hello") {
       this.hello = message;
       this.goals = message.parts.map(() => null);
+      if (message.scene.kind === "bodies") {
+        this.painter = new BodyPainter(message.scene.bodies);
+        this.camera = new Camera(message.scene.bodies.camera);
+      }
       this.greet(message);
       return;
     }
@@ -107,11 +113,17 @@ export class Stage {
     return this.frame.obs.map((value, i) => a[i] + share * (value - a[i]));
   }
 
+  posesBetween(share) {
+    const { before, frame } = this;
+    return before && share < 1 && !frame.ended ? BodyPainter.between(before.poses, frame.poses, share) : frame.poses;
+  }
+
   draw(interval = 0) {
-    if (!this.frame) return;
+    if (!this.frame) return 1;
     const share = interval ? Math.min(1, (performance.now() - this.arrived) / interval) : 1;
     const obs = this.between(share), task = this.episode.task ? { name: this.episode.task, extra: this.frame.extra } : null;
     const shown = { hello: this.hello, obs, trail: [...this.trail, obs], goals: this.goals, selected: this.selected, task, image: this.image };
+    if (this.painter) Object.assign(shown, { painter: this.painter, camera: this.camera, poses: this.posesBetween(share) });
     fitCanvas(this.canvas, (context, width, height) => {
       this.view = drawScene(context, width, height, shown);
     });
@@ -122,10 +134,10 @@ export class Stage {
   pointAt(event) {
     if (!this.view) return null;
     const box = this.canvas.getBoundingClientRect();
-    const [x, y] = this.view.from(event.clientX - box.left, event.clientY - box.top);
-    const plane = this.hello.env.planes[0];
-    const clip = (value) => Math.round(1e3 * Math.max(plane.low, Math.min(plane.high, value))) / 1e3;
-    return [clip(x), clip(y)];
+    const point = this.view.from(event.clientX - box.left, event.clientY - box.top);
+    const { low, high, open } = this.hello.env.planes[0];
+    const clip = (value) => Math.round(1e3 * (open ? value : Math.max(low, Math.min(high, value)))) / 1e3;
+    return point && [clip(point[0]), clip(point[1])];
   }
 
   close() {

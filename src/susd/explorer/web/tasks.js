@@ -15,7 +15,8 @@ export class TaskPanel {
     this.chart = el("canvas", { class: "reward-chart", role: "img", "aria-label": "Total reward over time" });
     this.against = textButton(null, "Play against it", () => app.playAgainst());
     this.rest = el("div", { class: "task-rest", hidden: true }, this.summary, el("div", { class: "row" }, labelled("Who plays", this.player), this.against), this.score, this.chart);
-    this.node = el("div", { class: "tasks" }, el("div", { class: "row" }, labelled("Task", this.select)), this.rest);
+    const withheld = app.hello.reasons.tasks;
+    this.node = el("div", { class: "tasks" }, el("div", { class: "row" }, labelled("Task", this.select)), withheld ? el("p", { class: "hint" }, withheld) : null, this.rest);
   }
 
   // The players of a task; an opponent is a saved policy, or the expert where there is none.
@@ -24,7 +25,7 @@ export class TaskPanel {
     this.select.value = task ? task.name : "";
     this.rest.hidden = !task;
     if (!task) return;
-    this.summary.textContent = `${task.summary} An episode has ${task.horizon} steps.`;
+    this.summary.textContent = `${task.summary} An episode has at most ${task.horizon} steps.`;
     const options = [["skill", PLAYERS.skill], ["raw", PLAYERS.raw]];
     if (task.expert) options.push(["expert", PLAYERS.expert]);
     for (const policy of task.policies) options.push([`policy:${policy.id}`, `Learned: ${policy.label}, layout ${policy.layout} (total ${policy.score})`]);

@@ -28,6 +28,10 @@ const ICONS = {
   record: "M12 6a6 6 0 1 1 0 12 6 6 0 0 1 0-12z",
   theme: "M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18zm0 2v14a7 7 0 0 1 0-14z",
   help: "M12 2a10 10 0 1 0 0 20 10 10 0 0 0 0-20zm-1 14h2v2h-2zm1-10a4 4 0 0 1 4 4c0 2.200-2.400 2.700-3 4h-2c0-2.600 3-2.800 3-4a2 2 0 0 0-4 0H8a4 4 0 0 1 4-4z",
+  follow: "M12 7a5 5 0 1 1 0 10 5 5 0 0 1 0-10zm0 2a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM11 2h2v4h-2zM11 18h2v4h-2zM2 11h4v2H2zM18 11h4v2h-4z",
+  closer: "M11 5h2v6h6v2h-6v6h-2v-6H5v-2h6z",
+  further: "M5 11h14v2H5z",
+  gif: "M3 5h18v14H3zm2 2v10h14V7zm6.300 3.600H8.600v2.800h1.200v-.8H9.300v-.9h2v2.800H7.500v-4.800h3.800zM12.300 9.400h1.200v5.200h-1.200zM14.600 9.400h3.600v1.100h-2.400v1h2v1.100h-2v2h-1.200z",
   clear: "M6.400 5 5 6.400 10.600 12 5 17.600 6.400 19l5.600-5.600 5.600 5.600 1.400-1.400-5.600-5.600L19 6.400 17.600 5 12 10.600z",
 };
 
@@ -128,7 +132,7 @@ export function themeColours() {
   if (keptTheme) return keptTheme;
   const style = getComputedStyle(document.documentElement);
   const read = (name) => style.getPropertyValue(name).trim();
-  keptTheme = { ink: read("--ink"), pale: read("--pale"), line: read("--line"), paper: read("--stage"), accent: read("--accent") };
+  keptTheme = { ink: read("--ink"), pale: read("--pale"), line: read("--line"), paper: read("--stage"), accent: read("--accent"), dark: style.colorScheme === "dark" };
   return keptTheme;
 }
 

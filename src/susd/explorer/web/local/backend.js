@@ -125,8 +125,8 @@ export class LocalBackend extends Answers {
     const { time, reward, total, skill, action } = this.now;
     const obs = this.obs;
     const phi = this.run.phi && plain(this.run.phi.encode(obs));
-    const told = { time, obs: plain(obs), skill: plain(skill), action: plain(action), phi, reward, total };
-    return { type: "frame", ...told, extra: this.extra, done: this.done, ended: false };
+    const shown = { time, obs: plain(obs), skill: plain(skill), action: plain(action), phi, reward, total };
+    return { type: "frame", ...shown, extra: this.extra, done: this.done, ended: false };
   }
 
   // --- who acts ------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // The backend of an atlas of recordings: the trajectory of the nearest recorded skill, from its start.
 
 import { Answers, drawn, shares } from "./answers.js";
-import { BodyPainter } from "./bodies.js";
+import { kinematics } from "./kinematics.js";
 
 const TRAIL = 300; // observations that a replay returns
 const FORGET = 0.5; // weight of a part relative to the one that was steered after it
@@ -30,8 +30,8 @@ function columns(bytes, { low, high, times, skills }) {
 
 /** The recordings of a run, decoded once for all sessions. */
 export class RecordedRun {
-  constructor({ hello, bodies, recordings }) {
-    Object.assign(this, { hello, recordings, painter: bodies && new BodyPainter(bodies) });
+  constructor({ hello, tree, recordings }) {
+    Object.assign(this, { hello, recordings, tree });
     this.ready = inflate(recordings.values).then((bytes) => { this.columns = columns(bytes, recordings); });
   }
 
@@ -119,7 +119,7 @@ export class RecordedBackend extends Answers {
     const recording = this.recording ?? run.recordings.base;
     const frame = { type: "frame", time, obs: run.obs(recording, time), skill: run.recordings.skills[recording], action: null };
     Object.assign(frame, { phi: run.phi(recording, time), reward: 0, total: 0, extra: [], done: false, ended });
-    if (run.painter) frame.image = run.painter.image(run.joints(recording, time));
+    if (run.tree) frame.poses = kinematics(run.tree, run.joints(recording, time));
     return frame;
   }
 
