@@ -84,9 +84,10 @@ def page(browser: str) -> Iterator[Callable[..., Page]]:
 
 @pytest.fixture(scope="session")
 def js(browser: str) -> Iterator[Callable[..., Any]]:
-    """Runs statements that return a value in a browser; they see `data`, and the exports of web/local/ as `local`."""
+    """Runs statements that return a value in a browser; they see `data`, and the exports of some modules as `local`."""
     modules = sorted(path for path in (WEB / "local").glob("*.js") if path.stem != "main")
-    names = ", ".join(f"...$local_{path.stem}" for path in modules)
+    modules += [WEB / f"{name}.js" for name in ("bodies", "camera", "gif", "solids")]
+    names = ", ".join(f"...${path.parent.name}_{path.stem}" for path in modules)
     found = Page(browser)
     found.eval(f"(() => {{ {bundle(*modules)}\nwindow.local = {{ {names} }}; }})()")
     yield lambda code, data=None: found.eval(f"(async (data) => {{ {code} }})({json.dumps(data)})")

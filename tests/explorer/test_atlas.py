@@ -1,6 +1,5 @@
 """The self-contained page: it opens from disk, calls nobody, is small, and can be steered; recordings where it must."""
 
-import copy
 import importlib.util
 import json
 import re
@@ -17,7 +16,7 @@ from explorer.agents import random_agent, steering_agent
 from explorer.browser import Page
 from susd.errors import UserError
 from susd.explorer import atlas, recorded
-from susd.explorer.bodies import body_model
+from susd.explorer.bodies import find_bodies
 from susd.explorer.bundle import bundle
 from susd.explorer.recorded import Recorder, record
 from susd.training.agent import Agent
@@ -241,32 +240,25 @@ def close_to(found: dict[str, Any], made: Agent, run: dict[str, Any]) -> None:
     np.testing.assert_allclose(recorder.act(obs, skills[:1]), made.act(obs, skills[:1]), atol=1e-5)
 
 
-@pytest.mark.parametrize("env", ["ant", "half_cheetah", "kitchen"])
-def test_bodies(js: Callable[..., Any], env: str) -> None:
-    """Positions and rotations of all bodies are those of MuJoCo."""
-    import mujoco
-
+@pytest.mark.parametrize("env", ["ant", "half_cheetah", "kitchen", "gymnasium:Pusher-v5"])
+def test_poses(js: Callable[..., Any], env: str) -> None:
+    """From the joints alone the page computes the poses of MuJoCo."""
     from susd.envs import make
-    from susd.envs.kitchen.camera import FIXTURES
-    from susd.envs.kitchen.model import compiled
-    from susd.envs.mujoco.bodies import load_model
 
     made: Any = make(env, num_envs=1)
-    made.reset(0)
-    tree = body_model(made)
-    model = copy.copy(compiled(visual=True)) if env == "kitchen" else load_model(made.file, visual=True)
-    if env == "kitchen":
-        model.body_pos[[model.body(name).id for name in FIXTURES]] = made.fixtures[0]
-    rng = np.random.default_rng(0)
-    poses = model.qpos0 + rng.normal(0.0, 0.4, (5, model.nq))
-    found = js("return data.poses.map((pose) => local.kinematics(data.bodies, pose));", {"poses": poses.tolist(), **tree})
-    for pose, frames in zip(poses, found, strict=True):
-        data = mujoco.MjData(model)
-        data.qpos[:] = pose
-        mujoco.mj_kinematics(model, data)
-        for body in range(model.nbody):
-            np.testing.assert_allclose(frames[body]["pos"], data.xpos[body], atol=1e-4)
-            assert abs(np.dot(frames[body]["quat"], data.xquat[body])) > 1 - 1e-5
+    made.reset(3)
+    bodies = find_bodies(made)
+    assert bodies is not None
+    joints, poses = [], []
+    for _ in range(4):
+        made.step(np.random.default_rng(0).uniform(-1, 1, (1, made.spec.action_size)))
+        joints.append(bodies.joints().tolist())
+        poses.append(bodies.poses().reshape(-1, 7))
+    asked = {"tree": bodies.tree(), "joints": joints}
+    found = np.array(js("return data.joints.map((one) => local.kinematics(data.tree, one));", asked)).reshape(4, -1, 7)
+    np.testing.assert_allclose(found[..., :3], np.stack(poses)[..., :3], atol=1e-4)
+    assert (np.abs((found[..., 3:] * np.stack(poses)[..., 3:]).sum(axis=-1)) > 1 - 1e-5).all()
+    assert np.ptp(poses, axis=0).max() > 1e-3
 
 
 def test_recorded_page(short: None, page: Open, tmp_path: Path) -> None:
@@ -274,7 +266,7 @@ def test_recorded_page(short: None, page: Open, tmp_path: Path) -> None:
     address = write(tmp_path / "a.html", random_agent("ant", factors="5"))
     assert (tmp_path / "a.html").stat().st_size < 3_000_000
     found = page(address)
-    found.wait("susd.gallery.data && !!susd.stages[0].image")
+    found.wait("susd.gallery.data && !!susd.stages[0].frame.poses")
     assert found.requests == [address]
     before = found.eval(f"{FRAME}.skill")
     found.drag(PAD.format(2), (0.5, 0.5), (0.98, 0.5))

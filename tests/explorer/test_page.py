@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+from PIL import Image, ImageSequence
 
 from explorer.agents import random_agent
 from explorer.browser import Page
 from explorer.conftest import serving
+from susd.explorer import model as model_module
 from susd.explorer.model import Model
 from susd.explorer.server import Server
 from susd.training.agent import load
@@ -242,9 +246,98 @@ def test_header(explorer: Page) -> None:
     explorer.wait("!document.querySelector('.help').open")
     explorer.eval("window.made = []; URL.createObjectURL = (blob) => { made.push(blob.size); return 'data:,'; }")
     button(explorer, "Record a video")
-    time.sleep(0.6)
+    time.sleep(1.5)  # an encoder that starts slowly must have seen frames
     button(explorer, "Record a video")
     explorer.wait("made[0] > 500")
+
+
+def test_gif(explorer: Page) -> None:
+    """A GIF of what is seen: its size, its frames, its colours."""
+    explorer.eval("window.made = []; URL.createObjectURL = (blob) => { made.push(blob); return 'data:,'; }")
+    button(explorer, "Record a GIF")
+    explorer.wait("susd.recorder.frames.length >= 4")
+    button(explorer, "Record a GIF")
+    explorer.wait("made[0]?.type === 'image/gif' && !susd.recorder.active")
+    count = explorer.eval("susd.recorder.frames.length")
+    assert count == 0
+    text = explorer.eval("made[0].arrayBuffer().then((b) => btoa(String.fromCharCode(...new Uint8Array(b))))")
+    with Image.open(io.BytesIO(base64.b64decode(text))) as image:
+        assert image.size == (360, 360)
+        assert image.n_frames >= 4
+        frames = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(image)]
+    assert np.abs(frames[0][2, 2].astype(int) - 252).max() < 8  # the paper of the drawing
+    assert (frames[0] != frames[-1]).any()
+
+
+@pytest.fixture(scope="module")
+def ant() -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch, serving(Model(random_agent("ant"))) as found:
+        patch.setattr(model_module, "LONGEST_PATH", 20)  # steps of the gallery
+        yield found
+
+
+def test_bodies(page: Open, ant: Server) -> None:
+    """A simulation is drawn from poses; its view is turned by mouse, wheel, keys and buttons, and is part of a link."""
+    found = page(ant.url)
+    found.wait("susd.stages[0].frame.time > 5")
+    view = "JSON.stringify(susd.stages[0].camera.state)"
+    seen = [found.eval(view)]
+    found.drag(".scene", (0.5, 0.6), (0.6, 0.6), (0.7, 0.5))
+    seen.append(found.eval(view))
+    assert found.eval("susd.stages[0].goals.every((goal) => goal === null)")  # a drag is no click
+    found.key("ArrowLeft", number=37)
+    seen.append(found.eval(view))
+    for label in ("Closer", "Follow the body"):
+        button(found, label)
+        seen.append(found.eval(view))
+    assert len(set(seen)) == 5
+    found.eval("susd.play(false)")
+    found.wait("!susd.busy")
+    found.eval("susd.copyLink()")
+    other = page(found.wait("location.hash.length > 20 && location.href"))
+    assert other.eval(view) == seen[-1]
+    poses = "susd.stages[0].frame.poses"
+    assert other.eval(poses) == found.eval(poses)
+    button(found, "Reset the view")
+    assert found.eval(view) == seen[0]
+    assert found.eval("susd.stages[0].camera.target(null)[2] > 0.5")
+
+
+def test_ground(page: Open, ant: Server) -> None:
+    """A click on the ground, or in the small map, sends the body there."""
+    found = page(ant.url)
+    found.wait("susd.stages[0].frame.time > 2 && susd.cards[0].map.measured")
+    found.eval("susd.play(false)")
+    found.wait("!susd.busy && !susd.awake")
+    spot = """(() => { const s = susd.stages[0], { width, height } = s.canvas.getBoundingClientRect();
+        const p = s.camera.view(s.frame.poses, width, height, 0).project([1, 1, 0]);
+        return [p.x / width, p.y / height]; })()"""
+    found.click(".scene", found.eval(spot))
+    assert found.eval("susd.stages[0].goals[0].to") == pytest.approx([1, 1], abs=0.03)
+    found.click(".scene", (0.87, 0.13))
+    assert np.abs(found.eval("susd.stages[0].goals[0].to")).max() < 0.3
+    button(found, "One step")
+    found.wait("susd.stages[0].frame.time > 2 && !susd.busy")
+    assert not np.allclose(found.eval("susd.stages[0].frame.skill"), skill(found), atol=1e-3)
+
+
+def test_frames_per_second(page: Open, ant: Server) -> None:
+    """Thirty drawings a second in the best of some quarters of a second, since others use the machine."""
+    found = page(ant.url)
+    found.wait("susd.gallery.data && susd.cards[0].map.measured")
+    found.eval("susd.play(true)")
+    script = """(async () => {
+        const counts = [], { draw } = Object.getPrototypeOf(susd.stages[0]);
+        let drawn = 0;
+        susd.stages[0].draw = function (...given) { drawn += 1; return draw.apply(this, given); };
+        for (let k = 0; k < 12; k++) {
+            const [before, began] = [drawn, performance.now()];
+            await new Promise((done) => setTimeout(done, 250));
+            counts.push((drawn - before) / (performance.now() - began) * 1000);
+        }
+        return Math.max(...counts);
+    })()"""
+    assert found.eval(script) >= 30
 
 
 def test_keyboard_alone(explorer: Page) -> None:

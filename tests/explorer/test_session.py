@@ -11,8 +11,12 @@ import pytest
 
 from conftest import call
 from explorer.agents import random_agent
+from susd import plugins
 from susd.errors import UserError
+from susd.explorer.bodies import Bodies
+from susd.explorer.explore import load_models
 from susd.explorer.model import Model
+from susd.explorer.own_tasks import find_tasks
 from susd.explorer.session import Session
 from susd.tasks.gunner import GunnerTask
 from susd.training.agent import load
@@ -140,15 +144,17 @@ def test_saved_policy_plays(gunner: Path, interface: str) -> None:
 
 
 def test_host_environment() -> None:
-    """HalfCheetah: streamed images, an episode of its own for every session, influence from the start."""
+    """HalfCheetah: poses of its bodies, an episode of its own for every session, influence from the start."""
     model = Model(random_agent("half_cheetah"))
     session, other = Session(model), Session(model)
-    hello = session.open()
-    assert hello["scene"]["kind"] in ("image", "plots")
+    scene = session.open()["scene"]
+    assert scene["kind"] == "bodies"
+    assert {"plane", "capsule"} == {geom["shape"] for geom in scene["bodies"]["geoms"]}
     skill = [1.0, 0.0]
     frame = step(session, 2, skill=skill)
-    if hello["scene"]["kind"] == "image":
-        assert frame["image"].startswith("data:image/jpeg;base64,")
+    torso = 7 * scene["bodies"]["camera"]["body"]
+    assert frame["poses"][torso] == pytest.approx(session._env.physics.qpos[0, 0], abs=1e-3)
+    assert step(session, skill=skill)["poses"] != frame["poses"]
     assert step(other, skill=skill)["time"] == 1
     assert reset(session, seed=1)["obs"] != reset(session, seed=2)["obs"]
     found = slow(session, "influence", part=0, control={"skill": skill})
@@ -158,11 +164,12 @@ def test_host_environment() -> None:
 
 
 def test_environment_of_the_user() -> None:
-    """One of Gymnasium, which ends by itself; its own reward is a task."""
+    """One of Gymnasium, which ends by itself: its bodies are drawn, and its own reward is a task."""
     model = Model(random_agent("gymnasium:InvertedPendulum-v5"))
     session = Session(model)
     hello = session.open()
-    assert hello["scene"]["kind"] in ("image", "plots")
+    assert hello["scene"]["kind"] == "bodies"
+    assert hello["scene"]["ground"] is False
     assert hello["can"]["gallery"] is False
     assert [task["name"] for task in hello["tasks"]] == ["reward"]
     reset(session, task="reward")
@@ -180,3 +187,124 @@ def test_plots_where_nothing_can_be_drawn(model: Model, monkeypatch: pytest.Monk
     monkeypatch.setattr(model, "spec", spec)
     monkeypatch.setattr(type(model.agent.trainer.env), "render", lambda *_: 1 / 0)
     assert Session(model).open()["scene"] == {"kind": "plots"}
+
+
+CARTS = """
+import gymnasium
+import numpy as np
+from susd.extend import HostTask
+
+
+class Carts(gymnasium.Env):
+    metadata = {"render_modes": ["rgb_array"]}
+    factors = {"red": (0, 1), "blue": (2, 3)}
+    positions = {"red": (0, 1, -1, 1), "blue": (2, 3, -1, 1)}
+
+    def __init__(self, render_mode=None):
+        self.observation_space = gymnasium.spaces.Box(-1, 1, (4,))
+        self.action_space = gymnasium.spaces.Box(-1, 1, (4,))
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = np.zeros(4, np.float32)
+        return self.place.copy(), {}
+
+    def step(self, action):
+        self.place = np.clip(self.place + 0.1 * np.asarray(action, np.float32), -1, 1)
+        return self.place.copy(), float(self.place[0]), False, False, {}
+
+    def render(self):
+        return np.full((60, 80, 3), 120, np.uint8)
+
+
+class Right(HostTask):
+    horizon = 30
+
+    def reward(self, step):
+        return step.obs[:, 2]
+"""
+SMALL = ("--episodes", 2, "--eval-every", 2, "--hidden", 8, "--num-envs", 2, "--gradient-steps", 1, "--horizon", 10)
+
+
+@pytest.fixture(scope="module")
+def carts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in an environment of the user, with a learned policy of a task of theirs."""
+    folder = tmp_path_factory.mktemp("carts")
+    (folder / "carts.py").write_text(CARTS)
+    run = folder / "run"
+    sizes = ("--epochs", 1, "--episodes", 2, "--hidden", 8, "--phi-hidden", 8, "--gradient-steps", 1, "--batch-size", 8)
+    call("train", f"{folder / 'carts.py'}:Carts", "--horizon", 10, *sizes, "--no-eval", "--quiet", "--run", run)
+    call("downstream", run, "--task", f"{folder / 'carts.py'}:Right", "--quiet", "--trust", *SMALL)
+    return run
+
+
+@pytest.mark.slow
+def test_own_tasks(carts: Path) -> None:
+    """The environment's reward and the user's task can be played, the latter also by the policy that was learned."""
+    (model,) = load_models([carts], trust=True)
+    session = Session(model)
+    hello = session.open()
+    assert hello["scene"]["kind"] == "image"
+    assert hello["reasons"]["tasks"] == ""
+    own = f"{carts.parent / 'carts.py'}:Right"
+    assert [task["name"] for task in hello["tasks"]] == ["reward", own]
+    (policy,) = hello["tasks"][1]["policies"]
+    reset(session, task=own)
+    frame = step(session, 10, player="policy", policy=policy["id"])
+    assert frame["skill"] is not None
+    reset(session, task="reward")
+    assert step(session, 2, player="raw", raw=[1, 0, 0, 0])["total"] == pytest.approx(0.3, abs=1e-3)
+    with pytest.raises(UserError, match="no saved policy"):
+        step(session, player="policy", policy=policy["id"])
+    reset(session, task=own)
+    frame = step(session, 3, player="raw", raw=[0, 0, 1, 0])
+    assert frame["total"] == pytest.approx(0.6, abs=1e-3)
+    assert frame["image"].startswith("data:image/jpeg;base64,")
+    session.close()
+
+
+@pytest.mark.slow
+def test_own_tasks_need_consent(carts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that a result names does not run unless it is trusted; the page says so."""
+    agent = load(carts, trust=True)
+    config, env = agent.trainer.config, agent.trainer.env
+    monkeypatch.setattr(plugins, "_running", set())
+    found = find_tasks(config, env, carts, (), trust=False)
+    assert found.names == ()
+    assert "--trust" in found.reason
+    named = f"{carts.parent / 'carts.py'}:Right"
+    assert find_tasks(config, env, carts, [named], trust=False) == (((named,), ""))
+    with pytest.raises(UserError, match=r"--task is 'reward'"):
+        find_tasks(config, env, carts, ["reward"], trust=True)
+    with pytest.raises(UserError, match="has no object named 'None_'"):
+        find_tasks(config, env, carts, [f"{carts.parent / 'carts.py'}:None_"], trust=True)
+
+
+def test_stops_when_the_program_ends() -> None:
+    """A long rollout in a host environment does not keep the program alive."""
+    model = Model(random_agent("half_cheetah"))
+    model.stopped = True
+    with pytest.raises(UserError, match="the program ends"):
+        model.gallery(0, "")
+
+
+def test_bodies_in_another_process() -> None:
+    """The images of the environment remain."""
+    session = Session(Model(random_agent("gymnasium:InvertedPendulum-v5", env_options={"parallel": "processes"})))
+    assert session.open()["scene"]["kind"] in ("image", "plots")
+    session.close()
+
+
+def test_meshes_are_drawn_as_hulls() -> None:
+    import mujoco
+
+    corners = " ".join(f"{x} {y} {z}" for x in (0, 1) for y in (0, 1) for z in (0, 1))
+    asset, body = (
+        f'<asset><mesh name="m" vertex="{corners}"/></asset>',
+        '<worldbody><geom type="mesh" mesh="m"/></worldbody>',
+    )
+    model = mujoco.MjModel.from_xml_string(f"<mujoco>{asset}{body}</mujoco>")
+    (geom,) = Bodies(model, lambda data: None, {}, None).geometry()["geoms"]
+    assert len(geom["corners"]) == 8
+    assert len(geom["triangles"]) == 12

@@ -58,7 +58,7 @@ def describe(
         "env": describe_env(spec),
         "prior": agent.trainer.learner.method.skills.prior,
         "parts": describe_parts(agent),
-        "scene": scene | {"ground": config.env in BUILT_IN_ENVS},
+        "scene": scene | ({"ground": config.env in BUILT_IN_ENVS} if scene["kind"] == "bodies" else {}),
         "handles": _handles(agent) if clicked else [],
         "layouts": describe_layouts(config, agent.trainer.env),
         "tasks": describe_tasks(config, agent.trainer.env, path, agent.seed, own.names),

@@ -32,7 +32,7 @@ MAX_WAITING = 4  # slow requests of one session that are not answered yet
 HEAD_SECONDS = 10.0  # for a request to arrive
 HEAD_BYTES = 16 * 1024
 SLOW = ("influence", "gallery", "maps")  # answered beside the others
-SLOW_NICE = 10  # of their threads
+SLOW_NICE = 5  # by how much their threads come after the others
 Message = dict[str, Any]
 
 
@@ -288,7 +288,8 @@ class Client:
 def _yield_to_others() -> None:
     """Let this thread wait for those that answer steps, where the system can tell threads apart."""
     if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), SLOW_NICE)
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + SLOW_NICE)
 
 
 def _failure(error: Exception, number: int | None) -> Message:

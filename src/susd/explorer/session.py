@@ -71,7 +71,7 @@ class Session:
         self._key = jax.random.key(0)
         self._steppers: dict[str, Callable[..., Any]] = {}
         self._experts: dict[str, Callable[..., Any]] = {}
-        self._policies: dict[str, HighLevelPolicy] = {}
+        self._policies: dict[tuple[str, str], HighLevelPolicy] = {}  # by task and name
         self.now: Now = self._reset(self.episode)
 
     def open(self) -> Message:
@@ -292,12 +292,13 @@ class Session:
         """A saved policy of the current task, loaded when it is first asked for."""
         if self.task is None or self.model.path is None:
             raise UserError("a high-level policy acts in a task; choose one")
-        if name not in self._policies:
+        key = self.episode.task, name
+        if key not in self._policies:
             known = {p.folder.name: p for p in saved_policies(self.model.path)}
             if name not in known or same_name(known[name].task) != same_name(self.episode.task):
                 raise UserError(f"there is no saved policy {name!r} of {self.episode.task}")
-            self._policies[name] = load_policy(known[name], self.model.agent, self.task)
-        return self._policies[name]
+            self._policies[key] = load_policy(known[name], self.model.agent, self.task)
+        return self._policies[key]
 
     # --- frames -------------------------------------------------------------------------------------------------------
 

@@ -23,8 +23,9 @@ export class Recorder {
     this.canvas = Object.assign(document.createElement("canvas"), { width: this.size * stages.length, height: this.size });
     this.frames = [];
     this.began = performance.now();
-    this.save = kind === "video" ? this.startVideo(name) : () => this.saveGif(name);
-    this.frame(stages);
+    this.save = () => this.saveGif(name);
+    this.frame(stages); // a stream of a canvas that was never drawn has no frames
+    if (kind === "video") this.save = this.startVideo(name);
     this.timer = setTimeout(() => this.stop(), 1000 * LONGEST[kind]);
     this.onchange();
   }
