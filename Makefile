@@ -10,15 +10,14 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no
 # The documentation theme prints a banner about another project.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo test test-fast browser lint docs dist bench skills clean
+.PHONY: demo test test-fast browser lint style types pages docs dist bench skills clean
 
 demo: $(VENV)/installed
 	$(BIN)/susd train gunner --run runs/demo-$$(date +%Y%m%d-%H%M%S)
 
-# Everything: style, types, documentation, all tests.
-test: lint browser
-	$(BIN)/python docs/generate.py --check
-	$(BIN)/mkdocs build --strict --quiet
+# Everything: style, types, documentation, all tests (one of which compares the generated parts of the documentation).
+test: $(VENV)/installed-dev browser
+	$(MAKE) --jobs 2 types style pages
 	$(PYTEST)
 
 # The tests of the explorer drive a Chromium. It is installed where that is possible; elsewhere these tests are skipped.
@@ -32,10 +31,18 @@ browser:
 test-fast: lint
 	$(PYTEST) -m "not slow"
 
-lint: $(VENV)/installed-dev
+lint: types style
+
+types: $(VENV)/installed-dev
+	$(BIN)/mypy
+
+style: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+
+# The site builds without a warning.
+pages: $(VENV)/installed-dev
+	$(BIN)/mkdocs build --strict --quiet
 
 # Write the generated parts of README and docs/ into the files, then build the site in site/.
 docs: $(VENV)/installed-dev

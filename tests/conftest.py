@@ -22,6 +22,7 @@ os.environ["XLA_FLAGS"] = " ".join(
         "--xla_backend_optimization_level=0",
         "--xla_llvm_disable_expensive_passes=true",
         "--xla_cpu_use_fusion_emitters=false",  # they compile half as fast
+        "--xla_cpu_parallel_codegen_split_count=1",  # both cores are busy
     )
 )
 # What one test has compiled, others load: both workers and all children share an empty cache, which ends with the session.
@@ -32,6 +33,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 import pytest
+
+import sharing
 
 TINY = (
     *("--hidden", "8", "--phi-hidden", "8", "--density-hidden", "8", "--gradient-steps", "2", "--batch-size", "8"),
@@ -121,8 +124,8 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 # Files whose tests take longest come first, so that both workers end at about the same time.
 LONGEST = (
-    *("test_tutorial", "test_scheduler", "test_extend", "test_examples", "test_kill", "test_train", "test_docs"),
-    *("test_host", "test_ray", "test_cli", "test_registry", "test_susd", "test_zero_shot", "test_entity", "test_goals"),
+    *("test_registry", "test_tutorial", "test_train", "test_scheduler", "test_examples", "test_kill", "test_cli"),
+    *("test_docs", "test_host", "test_extend", "test_ray", "test_page", "test_atlas", "test_susd", "test_zero_shot"),
 )
 
 
@@ -131,6 +134,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     names = [item.path.stem for item in items]
     order = {name: number for number, name in enumerate([*LONGEST, *(n for n in names if n not in LONGEST)])}
     items.sort(key=lambda item: order[item.path.stem])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_programs() -> None:
+    sharing.install()
 
 
 @pytest.fixture(scope="session")

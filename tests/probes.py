@@ -161,14 +161,21 @@ class Trained:
 
 def train(env: Box, method: str, epochs: int, seed: int = 0, **changes: Any) -> Trained:
     """All epochs of a small run in one compiled scan."""
+    trainer, run = _program(env, method, epochs, tuple(changes.items()))
+    state, infos = run(jnp.int32(seed))
+    return Trained(trainer, state.learner, jax.tree.map(np.asarray, infos))
+
+
+@cache
+def _program(env: Box, method: str, epochs: int, changes: tuple[tuple[str, Any], ...]) -> tuple[Trainer, Any]:
+    """The trainer, and its run as a function of the seed."""
     replay = SMALL["episodes"] * env.horizon * epochs
     card = registry.method(method)
     own = {name: value for name, value in OWN.items() if name in card.active(card.fixed)}
-    config = configure("probe", **{**SMALL, **own, "method": method, "buffer_size": replay, **changes})
+    config = configure("probe", **{**SMALL, **own, "method": method, "buffer_size": replay, **dict(changes)})
     trainer = Trainer.build(config, env)
 
     def run(start: jax.Array) -> Any:
         return jax.lax.scan(trainer.epoch, trainer.init(start), jnp.arange(epochs))
 
-    state, infos = fast(run)(jnp.int32(seed))
-    return Trained(trainer, state.learner, jax.tree.map(np.asarray, infos))
+    return trainer, fast(run)

@@ -142,7 +142,7 @@ def test_metrics_of_a_run_are_explained(workshop: dict[str, Any]) -> None:
     assert explained("index", "Metrics of all methods") | explained("susd", "Logged metrics") == found | only_outside_jax
 
 
-@pytest.mark.parametrize("env", ["gunner", "gymnasium:Pendulum-v1"])
+@pytest.mark.parametrize("env", ["gunner", pytest.param("gymnasium:Pendulum-v1", marks=pytest.mark.slow)])
 def test_no_metric_is_unexplained(env: str, trained: Callable[..., Path]) -> None:
     """Also of environments outside JAX."""
     found = written(trained(env, "--epochs", 3))

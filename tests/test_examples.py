@@ -8,8 +8,9 @@ import pytest
 
 FOLDER = Path(__file__).parent.parent / "examples"
 SCRIPTS = sorted(FOLDER.glob("*.py"))
-TINY = {"epochs": 2, "episodes": 2, "gradient_steps": 2, "warmup": 1, "buffer_size": 400, "batch_size": 8, "hidden": 8}
-TASK = {"episodes": 20, "num_envs": 10, "eval_every": 10, "gradient_steps": 1, "hidden": 8, "warmup": 20}
+TINY = {"epochs": 2, "episodes": 2, "horizon": 20, "gradient_steps": 2, "warmup": 1, "buffer_size": 400, "batch_size": 8}
+TINY |= {"hidden": 8, "phi_hidden": 8}
+TASK = {"episodes": 4, "num_envs": 2, "eval_every": 4, "gradient_steps": 1, "batch_size": 8, "hidden": 8, "warmup": 1}
 PRINTED = {
     "compare_methods": "the comparison is in comparison/report.html",
     "own_environment": "the contract holds: True",

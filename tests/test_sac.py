@@ -334,7 +334,7 @@ def test_values_of_the_heads(single: list[SacState], decomposed: list[SacState])
         np.testing.assert_allclose(q.sum(axis=0), q_of(single[1], x)[0], rtol=0.05, atol=0.1, err_msg=f"state {x}")
 
 
-@pytest.mark.parametrize("heads", ["single", "decomposed"])
+@pytest.mark.parametrize("heads", ["single", pytest.param("decomposed", marks=pytest.mark.slow)])
 def test_policy_is_the_soft_optimum(heads: str, request: pytest.FixtureRequest) -> None:
     """pi ~ exp(-(a - 0.3)^2 / alpha) is a Gaussian of variance alpha / 2, far from the edges.
 

@@ -13,6 +13,7 @@ import pytest
 
 from conftest import TINY, call
 from inline import Inline
+from susd import check
 
 PAGE = (Path(__file__).parent.parent / "docs" / "extend" / "environment.md").read_text()
 FILES = dict(re.findall(r"<!-- file (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
@@ -25,10 +26,11 @@ COMMANDS = [
 SMALL = (*TINY, "--epochs", "3")  # at the end, where it overrules the options of the page
 CHANGES = {  # of the suite
     "seeds = [0, 1]": "seeds = [0]",
-    "train = { epochs = 300 }": "train = { epochs = 3, episodes = 2, horizon = 10, buffer_size = 2000, warmup = 60, "
-    "hidden = 8, phi_hidden = 8, gradient_steps = 2, batch_size = 8 }",
+    "train = { epochs = 300 }": "train = { epochs = 3, episodes = 2, buffer_size = 2000, warmup = 60, hidden = 8, "
+    "phi_hidden = 8, density_hidden = 8, gradient_steps = 2, batch_size = 8 }",  # the program of `susd train` above
+    "train = { horizon = 50 }": "train = { horizon = 10 }",
     "coverage = {}, control = {}": "coverage = { steps = 200 }",
-    "skill_dim = 6": "skill_dim = 6\ntasks = []",
+    '[methods.metra]\nskill_dim = 6\nevaluations = ["coverage"]\n': "",  # loaded below; the jobs are those of SUSD
     "downstream = { episodes = 2000 }": "downstream = { episodes = 4, num_envs = 2, eval_every = 2, eval_episodes = 2, "
     "gradient_steps = 1, batch_size = 8, hidden = 8, horizon = 10 }",
 }
@@ -63,6 +65,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr("susd.experiments.scheduler.Local", Inline)
+        patch.setattr("susd.tools.isolated.check_isolated", check)  # tests/tools/test_check.py has it in its own process
         for command in COMMANDS:
             with contextlib.redirect_stdout(io.StringIO()) as output:
                 call(*shortened(command))
@@ -76,6 +79,19 @@ def test_page_has_the_session() -> None:
         *("check", "train", "evaluate", "evaluate", "downstream", "downstream", "report"),
         *("suite", "report", "check", "check", "check", "train"),
     ]
+
+
+def test_jobs_of_the_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is on the page."""
+    from susd.experiments import suite
+
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    jobs = {(job.label, job.seed, job.phase) for job in suite.load("my_suite.toml").jobs}
+    of_susd = {("susd", seed, phase) for seed in (0, 1) for phase in ("train", "coverage", "control", "downstream")}
+    of_metra = {("metra", seed, phase) for seed in (0, 1) for phase in ("train", "coverage", "downstream")}
+    assert jobs == of_susd | of_metra | {("flat", seed, "downstream") for seed in (0, 1)}
 
 
 def test_environments_satisfy_the_contract(workshop: dict[str, Any]) -> None:

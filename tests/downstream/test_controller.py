@@ -299,6 +299,7 @@ def test_exploration_replaces_parts_for_a_while() -> None:
     assert np.abs(np.quantile(uniform, (0.0, 0.25, 0.75, 1.0)) - (-1.0, -0.5, 0.5, 1.0)).max() < 0.05
 
 
+@pytest.mark.slow
 def test_views_are_scaled_by_the_warmup() -> None:
     """The networks see mean 0 and unit variance; the statistics are fixed when learning starts."""
     controller = replace(build(capacity=6, warmup=3), scale_view=True)

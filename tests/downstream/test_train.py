@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import susd as package
-from conftest import Command
 from susd.cli.main import main
 from susd.downstream.config import configure_downstream
 from susd.downstream.train import TaskRun
@@ -66,8 +65,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def outcome(root: Path, child_environment: dict[str, str], trained: Trained) -> Callable[[str], Outcome]:
-    """The result of a case, computed once; that of `particles` in a child process."""
+def outcome(root: Path, trained: Trained) -> Callable[[str], Outcome]:
+    """The result of a case, computed once."""
     found: dict[str, Outcome] = {}
 
     def run(name: str) -> Outcome:
@@ -81,9 +80,6 @@ def outcome(root: Path, child_environment: dict[str, str], trained: Trained) -> 
         else:
             package.train(env, run=root / name, method=method, quiet=True, **TINY)
         typed = ("downstream", *source, "--task", task, *SMALL, *options)
-        if name == "particles":
-            done = Command(root, child_environment)(*typed)
-            return Outcome(folder, done.stdout, done.stderr)
         return Outcome(folder, *command(root, *typed))
 
     def cached(name: str) -> Outcome:

@@ -1,6 +1,5 @@
 """A host environment with the shared learner: the replay holds what the environments did, also around resets."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,6 @@ from susd.training.trainer import Trainer
 from susd.types import Transition
 
 NUM_ENVS, HORIZON = 4, 6
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compile_quickly() -> Iterator[None]:
-    """Optimising tiny programs takes longer than running them."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 class Drift:
@@ -174,6 +165,7 @@ def weights(state: Any) -> np.ndarray:
     return np.concatenate([np.asarray(leaf).ravel() for leaf in jax.tree.leaves(state.learner.sac.actor)])
 
 
+@pytest.mark.slow
 def test_runs_are_deterministic(trainer: Trainer) -> None:
     one, two = epochs(trainer, 3), epochs(Trainer.build(small(), Drift()), 3)
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):

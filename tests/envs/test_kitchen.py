@@ -73,6 +73,7 @@ def test_boundary_states(golden: dict[str, np.ndarray]) -> None:
     np.testing.assert_allclose(seen[:, moving], golden["state_obs"][:, moving], rtol=0, atol=EXACT)
 
 
+@pytest.mark.slow
 def test_one_step_in_free_motion(golden: dict[str, np.ndarray]) -> None:
     rows = np.arange(10, 100, 6)  # the pot has landed
     now = {key: golden[f"random_{key}"][0][rows] for key in ("qpos", "qvel", "warm", "grip", "obs_raw", "flags", "action")}
@@ -207,6 +208,7 @@ def test_run_depends_on_the_seed(usual: list[np.ndarray]) -> None:
     assert not same(usual[:1], run(seed=6, steps=0))
 
 
+@pytest.mark.slow
 def test_plain_engine_gives_equal_results(usual: list[np.ndarray]) -> None:
     assert same(usual, run(engine="plain"))
 

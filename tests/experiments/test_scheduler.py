@@ -16,6 +16,7 @@ from conftest import Command, refused
 from experiments.suites import SMALL_TASK, TINY, declare
 from susd.errors import UserError
 from susd.experiments import metrics_store, scheduler, suite
+from susd.experiments.job import run_job
 from susd.experiments.metrics_store import SECONDS, Fact
 from susd.experiments.suite import Job
 from susd.runs import checkpoint
@@ -116,17 +117,6 @@ def test_reason_of_a_failure(tmp_path: Path) -> None:
     assert "is not valid JSON" in reason
 
 
-# All jobs one after another in one process, with the flags of other child processes: the reference of a suite.
-ALONE = """
-import sys
-from pathlib import Path
-from susd.experiments.job import run_job
-from susd.experiments.suite import load
-for job in load(sys.argv[1]).jobs:
-    run_job(job, Path(sys.argv[2]), Path(sys.argv[3]))
-"""
-
-
 @pytest.mark.slow
 def test_killed_suite_resumes(susd: Command) -> None:
     """Killed at a random moment: its jobs end too, and the resumed suite has the facts of an uninterrupted one."""
@@ -137,15 +127,15 @@ def test_killed_suite_resumes(susd: Command) -> None:
         while not _running(susd.folder / "results" / "mine"):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        time.sleep(random.uniform(1.0, 12.0))
+        time.sleep(random.uniform(1.0, 8.0))
         os.kill(child.pid, signal.SIGKILL)
         child.communicate()
     assert _all_end(susd.folder / "results" / "mine"), "jobs outlive the suite that was killed"
     result = susd("suite", "run", path)
     assert "forecast: " in result.stderr
-    alone = [sys.executable, "-c", ALONE, path, susd.folder / "alone", susd.folder / "reference"]
-    subprocess.run(alone, check=True, timeout=600, env=susd.environment, cwd=susd.folder)
     results, reference = susd.folder / "results" / "mine", susd.folder / "reference"
+    for job in suite.load(path).jobs:  # one after another in this process, which has the compiler flags of the others
+        run_job(job, susd.folder / "alone", reference)
     assert _values(results) == _values(reference)
     assert (results / "trajectories" / "gunner-susd.png").stat().st_size > 1000
     configs = json.loads((results / "configs.json").read_text())

@@ -156,6 +156,7 @@ def garbage() -> Iterator[Any]:
         yield message
 
 
+@pytest.mark.slow
 def test_garbage_messages(server: Server) -> None:
     with session(server.url) as socket:
         for message in garbage():
@@ -225,6 +226,7 @@ def test_limits(server: Server) -> None:
         assert {answer["type"] for answer in answers} == {"gallery", "error"}
 
 
+@pytest.mark.slow
 def test_folder_deleted(trained: Callable[..., Path], tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(trained("gunner", "--epochs", "1"), run)
@@ -238,6 +240,7 @@ def test_folder_deleted(trained: Callable[..., Path], tmp_path: Path) -> None:
             assert ask(other, STEP)["time"] == 1
 
 
+@pytest.mark.slow
 def test_command(susd: Command, gunner: Path) -> None:
     """It prints the address, serves, and ends cleanly on Ctrl-C while a page is open."""
     with susd.start("explore", gunner, "--no-browser") as child:

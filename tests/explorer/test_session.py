@@ -125,7 +125,8 @@ def test_task_and_expert(steered: Session, monkeypatch: pytest.MonkeyPatch) -> N
         step(steered, player="expert")
 
 
-@pytest.mark.parametrize("interface", ["skill", pytest.param("goal", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("interface", ["skill", "goal"])
 def test_saved_policy_plays(gunner: Path, interface: str) -> None:
     """A finished result plays its task again: the same total as in its evaluation."""
     small = ("--episodes", 2, "--eval-every", 2, "--hidden", 8, "--num-envs", 2, "--gradient-steps", 1, "--horizon", 50)
@@ -143,6 +144,7 @@ def test_saved_policy_plays(gunner: Path, interface: str) -> None:
         step(other, player="policy", policy=out.name)
 
 
+@pytest.mark.slow
 def test_host_environment() -> None:
     """HalfCheetah: poses of its bodies, an episode of its own for every session, influence from the start."""
     model = Model(random_agent("half_cheetah"))

@@ -5,7 +5,6 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -372,14 +371,7 @@ SIZES |= {
     "diayn-discrete": 16,
     "dusdi": 15,
 }  # of skills in gunner, which has three factors
-PAIRS = ("lsd", "csd", "dusdi")  # one for each kind of state that methods carry
-KINDS = [*(("gunner", name, 1) for name in NAMES), *(("gunner", name, 2) for name in PAIRS), ("multi_particle", "dusdi", 1)]
-# These programs run for milliseconds: compiling them is the only cost.
-COMPILER = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
-}
+PAIRS = ("lsd", *(pytest.param(name, marks=pytest.mark.slow) for name in ("csd", "dusdi")))  # all kinds of carried state
 Compiled = Callable[[str, str, int], Trainer]
 
 
@@ -397,16 +389,9 @@ def build(env: str, name: str, seeds: int) -> Trainer:
 
 
 @pytest.fixture(scope="module")
-def compiled() -> Iterator[Compiled]:
-    """The programs of this file, hardly optimised and compiled two at a time."""
-    compile_ = jax.stages.Lowered.compile
-    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
-        patch.setattr(jax.stages.Lowered, "compile", lambda lowered: compile_(lowered, COMPILER))
-        jax.config.update("jax_disable_most_optimizations", True)
-        programs = {kind: pool.submit(build, *kind) for kind in KINDS}
-        yield lambda *kind: programs[kind].result()
-        pool.shutdown(cancel_futures=True)
-        jax.config.update("jax_disable_most_optimizations", False)
+def compiled() -> Compiled:
+    """The programs of this file, each compiled by the first test that needs it."""
+    return cache(build)
 
 
 def host(tree: Any) -> Any:
@@ -503,10 +488,20 @@ def random_start(learner: Learner) -> LearnerState:
     )
 
 
-@pytest.mark.slow
 @every_name
+def test_parts_with_ten_factors(name: str) -> None:
+    card = method(name)
+    parts = 1 if "factors" not in card.options or card.fixed.get("embedding") == "state" else 10
+    assert Learner.from_config(tiny("multi_particle", name), spec_of("multi_particle")).method.skills.parts == parts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["susd", "susd-wf", "susd-shared", "susd-discrete", "susd-q", "metra", "dusdi"])
 def test_learning_with_ten_factors(name: str) -> None:
-    """One update for the observations of Multi-Particle, from random networks on random transitions."""
+    """One update for the observations of Multi-Particle, from random networks on random transitions.
+
+    Other methods without factors are like METRA here, and other variants of SUSD like SUSD.
+    """
     spec = spec_of("multi_particle")
     learner = Learner.from_config(tiny("multi_particle", name), spec)
     start = random_start(learner)
@@ -514,9 +509,6 @@ def test_learning_with_ten_factors(name: str) -> None:
     new, info = fast(learner.update)(start, batch, jax.random.key(0))
     assert_all_learned(start, new)
     assert all(np.isfinite(value).all() for value in info.values())
-    card = method(name)
-    parts = 1 if "factors" not in card.options or card.fixed.get("embedding") == "state" else 10
-    assert learner.method.skills.parts == parts
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ def test_commands_write_into_the_copy(skills: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.slow
 def test_tasks_go_to_the_copy(skills: Path) -> None:
-    quick = ("--episodes", 20, "--eval-every", 20, "--eval-episodes", 1, "--warmup", 1, "--hidden", 8, "--quiet")
+    quick = ("--episodes", 4, "--num-envs", 2, "--eval-every", 4, "--warmup", 1, "--hidden", 8, "--horizon", 50, "--quiet")
     call("downstream", "tiny", "--task", "unlim", *quick, "--out", "elsewhere")
     assert not Path("runs").exists()
     call("downstream", "tiny", "--task", "unlim", *quick)

@@ -117,6 +117,7 @@ def test_food_poison_expert_reaches_the_physical_limit(level: str, specified: fl
     assert mean > 0.98 * specified
 
 
+@pytest.mark.slow
 def test_doing_nothing() -> None:
     """Sequential: -1.5 to -3.8, by layout; food and poison: about zero; Gunner: what its start position gives."""
     for level in ("easy", "medium", "hard"):

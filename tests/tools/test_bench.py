@@ -18,14 +18,6 @@ from susd.training.trainer import Trainer
 from susd.types import Transition
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compile_quickly() -> Iterator[None]:
-    """Optimising tiny programs takes longer than running them."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def tiny(env: str = "gunner", **changes: Any) -> Config:
     sizes = {
         "layers": 1,

@@ -44,33 +44,6 @@ def whole(trained: Callable[..., Path]) -> Path:
     return trained("gunner", *ARGUMENTS)
 
 
-@pytest.mark.slow
-def test_killed_at_random_moments(susd: Command, whole: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    dice = random.Random(0)
-    kills: list[int] = []
-    started = time.monotonic()
-    for moment in ("start", "train", "train", "train", "start", "train"):
-        before = rows(run)
-        with susd.start(*command(run), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
-            if moment == "start":
-                time.sleep(dice.uniform(0.1, 3.0))
-            else:  # rows written by this child, then a little longer; a resumed run may first drop some
-                while child.poll() is None and (not rows(run) or rows(run) == before):
-                    time.sleep(0.002)
-                time.sleep(dice.uniform(0.0, 0.15))
-            child.kill()
-        if child.returncode == -signal.SIGKILL:
-            kills.append(rows(run))
-        for path in checkpoint.checkpoints(run / "checkpoints"):
-            checkpoint.digest_of(path)  # every file with the name of a checkpoint is complete
-        assert time.monotonic() < started + 600
-    assert len(kills) >= 4
-    assert sum(0 < done < EPOCHS for done in kills) >= 3, kills
-    call(*command(run), "--quiet")
-    check_whole(run, whole)
-
-
 DIE = """
 import os, signal, sys
 import susd.runs.folder
@@ -110,17 +83,41 @@ main(sys.argv[3:])
 """
 
 
+def kill_while_writing(run: Path, susd: Command, moment: str, count: int) -> None:
+    arguments = [sys.executable, "-c", DIE, moment, str(count), *map(str, command(run))]
+    child = subprocess.run(arguments, env=susd.environment, capture_output=True, text=True, check=False)
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    left = list((run / "checkpoints").glob(f".step-{2 * EVERY:08d}.ckpt.*.tmp"))
+    assert len(left) == (moment == "before the rename")
+
+
+def kill_at_random(run: Path, susd: Command, moment: str, dice: random.Random) -> bool:
+    """While the command starts, or a little after it has written rows; False if it has ended before."""
+    before = rows(run)
+    with susd.start(*command(run), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+        if moment == "start":
+            time.sleep(dice.uniform(0.1, 3.0))
+        else:  # a resumed run may first drop rows
+            while child.poll() is None and rows(run) == before:
+                time.sleep(0.002)
+            time.sleep(dice.uniform(0.0, 0.15))
+        child.kill()
+    return child.returncode == -signal.SIGKILL and rows(run) < EPOCHS
+
+
 @pytest.mark.slow
-def test_killed_at_the_worst_moments(susd: Command, whole: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    name = f".step-{2 * EVERY:08d}.ckpt.*.tmp"
-    moments = (("before the rename", 3), ("in a row of metrics", 5), ("after the rename", 2))
-    for moment, count in moments:
-        arguments = [sys.executable, "-c", DIE, moment, str(count), *map(str, command(run))]
-        child = subprocess.run(arguments, cwd=tmp_path, env=susd.environment, capture_output=True, text=True, check=False)
-        assert child.returncode == -signal.SIGKILL, child.stderr
-        assert bool(list((run / "checkpoints").glob(name))) == (moment == "before the rename")
+def test_killed_again_and_again(susd: Command, whole: Path, tmp_path: Path) -> None:
+    """At the worst moments, then at random ones."""
+    run, dice = tmp_path / "run", random.Random(0)
+    for moment, count in (("before the rename", 3), ("in a row of metrics", 5), ("after the rename", 2)):
+        kill_while_writing(run, susd, moment, count)
     assert 0 < rows(run) < 10 * EVERY
+    kills = 0
+    for moment in ("start", "train", "train"):
+        kills += kill_at_random(run, susd, moment, dice)
+        for path in checkpoint.checkpoints(run / "checkpoints"):
+            checkpoint.digest_of(path)  # every file with the name of a checkpoint is complete
+    assert kills >= 2
     call(*command(run), "--quiet")
     check_whole(run, whole)
 

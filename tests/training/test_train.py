@@ -19,8 +19,6 @@ from susd.runs.signals import stop_signals
 from susd.runs.status import status
 
 Trained = Callable[..., Path]
-# Environment, seeds and the method if it is not SUSD; tests/methods/test_registry.py has all methods.
-KINDS = [("gunner", 1, ""), ("gunner", 2, ""), ("multi_particle", 1, "csd"), ("multi_particle", 2, "")]
 FIRST, ALL = 50, 300  # epochs: long enough to be stopped in between
 LONG = ("--eval-every", FIRST, "--epochs")
 SHORT = ("--epochs", 8, "--eval-every", 3, "--checkpoint-every", 2, "--keep-checkpoints", 4)
@@ -44,51 +42,32 @@ def epochs(run: Path) -> list[int]:
 # Resume equals uninterrupted.
 
 
-def by(method: str) -> tuple[str, ...]:
-    """The option of a method."""
-    return ("--method", method) if method else ()
-
-
-@pytest.mark.slow
+@pytest.mark.slow  # tests/methods/test_registry.py has all methods
 @pytest.mark.parametrize(
-    ("env", "seeds", "method", "every", "number"),
-    [
-        (*KINDS[0], 7, signal.SIGINT),
-        (*KINDS[1], 1000, None),
-        (*KINDS[2], 1000, signal.SIGTERM),
-        (*KINDS[3], 20, signal.SIGINT),
-    ],
+    ("env", "seeds", "every", "number"), [("gunner", 1, 7, signal.SIGINT), ("multi_particle", 2, 1000, signal.SIGTERM)]
 )
 def test_stopped_and_resumed_equals_uninterrupted(
-    susd: Command,
-    trained: Trained,
-    tmp_path: Path,
-    env: str,
-    seeds: int,
-    method: str,
-    every: int,
-    number: signal.Signals | None,
+    susd: Command, trained: Trained, tmp_path: Path, env: str, seeds: int, every: int, number: signal.Signals
 ) -> None:
-    whole = trained(env, "--seeds", seeds, *LONG, ALL, *by(method))
+    whole = trained(env, "--seeds", seeds, *LONG, ALL)
     run = tmp_path / "a run"  # a name that a shell must quote
-    call_train(env, run, "--seeds", seeds, *LONG, FIRST, *by(method), "--checkpoint-every", every)
+    call_train(env, run, "--seeds", seeds, *LONG, FIRST, "--checkpoint-every", every)
     assert epochs(run)[-1] == FIRST
     assert checksum(run) != checksum(whole)
-    if number is not None:
-        with susd.start("train", "--run", run, "--resume", "--epochs", ALL, "--tensorboard") as child:
-            wait_for_epoch(run, child, FIRST + 1)
-            child.send_signal(number)
-            _, errors = child.communicate(timeout=120)
-        assert child.returncode == 130, errors
-        assert "Traceback" not in errors
-        stopped = epochs(run)[-1]
-        assert FIRST < stopped < ALL
-        command = f"susd train --run '{run}' --resume"
-        last = f"susd: stopped by {number.name} after epoch {stopped}; saved. Resume with: {command}"
-        assert errors.splitlines()[-1] == last
-        assert checkpoint.epoch_of(checkpoint.checkpoints(run / "checkpoints")[0]) == stopped
-        (events,) = (run / "tensorboard").iterdir()
-        assert events.read_bytes().count(b"env_steps") == stopped - FIRST  # written although the run was stopped
+    with susd.start("train", "--run", run, "--resume", "--epochs", ALL, "--tensorboard") as child:
+        wait_for_epoch(run, child, FIRST + 1)
+        child.send_signal(number)
+        _, errors = child.communicate(timeout=120)
+    assert child.returncode == 130, errors
+    assert "Traceback" not in errors
+    stopped = epochs(run)[-1]
+    assert FIRST < stopped < ALL
+    command = f"susd train --run '{run}' --resume"
+    last = f"susd: stopped by {number.name} after epoch {stopped}; saved. Resume with: {command}"
+    assert errors.splitlines()[-1] == last
+    assert checkpoint.epoch_of(checkpoint.checkpoints(run / "checkpoints")[0]) == stopped
+    (events,) = (run / "tensorboard").iterdir()
+    assert events.read_bytes().count(b"env_steps") == stopped - FIRST  # written although the run was stopped
     call_resume(run, "--epochs", ALL)
     assert checksum(run) == checksum(whole)
     assert metrics(run) == metrics(whole)
