@@ -117,9 +117,11 @@ def main() -> None:
     from susd.runs.folder import describe_machine
 
     config = {"epochs": options.epochs, "rounds": options.rounds}
-    record: dict[str, Any] = {"benchmark": "overlap", "config": config}
+    file = RESULTS / "overlap.json"
+    record: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}  # what is not measured now stays
+    record |= {"benchmark": "overlap", "config": config}
     for env in options.env or ENVIRONMENTS:
-        record[env] = {}
+        record.setdefault(env, {})
         for setting in ("equal", "quick"):
             flags = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD if setting == 'equal' else ''}".strip()
             command = [sys.executable, __file__, "--env", env, "--setting", setting]
@@ -130,7 +132,7 @@ def main() -> None:
             record[env][setting] = json.loads(found.stdout)
             print(env, setting, record[env][setting], flush=True)
             meta = {key: value for key, value in describe_machine(config, "").items() if key != "command"}
-            write_json(RESULTS / "overlap.json", record | {"meta": meta})
+            write_json(file, record | {"meta": meta})
 
 
 if __name__ == "__main__":

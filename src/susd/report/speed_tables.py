@@ -74,3 +74,15 @@ def release(root: Path) -> tuple[tuple[str, ...], Rows]:
         cells = [f"{value:.3g} ({value / ours:.1f}x)" for value in forms]
         rows.append((title, str(row["hidden"]), f"{ours:.3g}", *cells))
     return ("environment", "hidden units", "susd, s per epoch", "as released", "released, one backward pass"), rows
+
+
+def overlap(root: Path) -> tuple[tuple[str, ...], Rows]:
+    """CPU seconds of an epoch whose halves have one thread each, and the largest gain of running them at once."""
+    rows: Rows = []
+    for env, settings in _read(root, "overlap").items():
+        if isinstance(settings, dict) and (found := settings.get("equal")):
+            halves = (f"{found[f'{half}_cpu_seconds']:.2f}" for half in ("collect", "learn"))
+            both = (f"{found['cpu_seconds'][way]:.2f}" for way in ("in turns", "overlap"))
+            limit = f"{found['speedup_limit']:.2f}"
+            rows.append((environment_title(env), str(found["gradient_steps"]), *halves, *both, limit))
+    return ("environment", "gradient steps", "collecting", "learning", "in turns", "at once", "gain at most"), rows

@@ -17,7 +17,7 @@ from susd.report import parity
 from susd.report.aggregate import PerSeed, Setting, downstream, labels_of, per_seed
 from susd.report.labels import OURS, base, environment_title, in_order, is_variant, title_of
 from susd.report.sections.tasks import references
-from susd.report.speed_tables import method_speed, rates, release, simulators, speed
+from susd.report.speed_tables import method_speed, overlap, rates, release, simulators, speed
 
 ROOT = Path(__file__).resolve().parents[3]  # of the repository
 MEAN, UNTRAINED = "trained, mean actions", "untrained, mean actions"
@@ -276,6 +276,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablations": ablations,
     "speed": lambda: markdown(*speed(ROOT)),
     "simulators": lambda: markdown(*simulators(ROOT)),
+    "overlap": lambda: markdown(*overlap(ROOT)),
     "release": lambda: markdown(*release(ROOT)),
     "methods_gunner": lambda: methods("gunner"),
     "methods_multi_particle": lambda: methods("multi_particle"),
