@@ -199,7 +199,7 @@ def test_json_has_used_options_only(name: str) -> None:
     config = configure("gunner", method=name)
     values = config.to_json()
     assert set(values) == {spec.name for spec in FIELDS if config.has(spec.name)}
-    assert set(values) >= {spec.name for spec in FIELDS} - method_options() - {"positions", "landmarks"}
+    assert set(values) >= {spec.name for spec in FIELDS} - method_options() - {"positions", "landmarks", "overlap"}
     assert Config.from_json(values) == config
     assert ("weight" in values) == name.startswith("susd")
 
