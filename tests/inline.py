@@ -12,7 +12,7 @@ from susd.experiments.suite import Job
 class Inline:
     """An engine that does a job when it is started. It takes the place of `scheduler.Local`."""
 
-    slots = 1
+    slots, note = 1, ""
 
     def __init__(self, workers: int, runs: Path, results: Path) -> None:
         self._runs, self._results = runs, results

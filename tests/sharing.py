@@ -32,6 +32,7 @@ def install() -> None:
     from susd.downstream.controller import Controller
     from susd.downstream.vector import JaxVectorTask
     from susd.evaluation import online
+    from susd.training.agent import Agent
     from susd.training.trainer import Trainer
 
     share(Trainer, "_epoch", _training)
@@ -43,6 +44,12 @@ def install() -> None:
     share(Controller, "_mean", lambda _: ())
     for name in ("_reset", "_step", "_expert"):
         share(JaxVectorTask, name, lambda vector: vector.task)
+    for name in ("_encode", "_skill_between"):
+        share(Agent, name, lambda agent: agent.trainer.learner.method)
+    untrained = Agent.untrained_actor
+    Agent.untrained_actor = lambda agent: shared(
+        "Agent.untrained_actor", (_learning(agent.trainer), agent.seed), lambda: untrained(agent)
+    )
     of_skills = online._of_skills
     online._of_skills = lambda trainer: shared("online", _training(trainer), lambda: of_skills(trainer))
 

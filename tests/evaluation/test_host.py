@@ -139,7 +139,7 @@ def test_every_evaluation_of_the_kitchen(kitchen: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(completions, "REPETITIONS", 2)
     monkeypatch.setattr(completions.count_all, "__defaults__", (100,))
     with evaluate.loaded(kitchen) as agents:
-        found = evaluate.evaluate(kitchen, "coverage", agents=agents, steps=400)["results"][0]["trained, mean actions"]
+        found = evaluate.evaluate(kitchen, "coverage", agents=agents, steps=200)["results"][0]["trained, mean actions"]
         assert set(found["per_plane"]) == {"gripper", "pot", "butter", "meatball"}
         parts = agents[0].trainer.learner.method.skills.parts
         assert len(control.measure(agents[0], pairs=2)["matrix"]) == parts > 1

@@ -1,10 +1,11 @@
 """The loop: a stopped and resumed run equals an uninterrupted one, and errors are reported and leave a good checkpoint."""
 
+import errno
 import json
+import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -236,10 +237,10 @@ def test_checkpoint_of_another_config(trained: Trained, tmp_path: Path, capsys: 
 
 
 @pytest.mark.slow
-def test_non_finite_values_stop_the_run(susd: Command, tmp_path: Path) -> None:
+def test_non_finite_values_stop_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
-    result = susd.train("gunner", run, "--learning-rate", "1e9", "--epochs", 9, "--checkpoint-every", 1, code=3)
-    last = result.stderr.splitlines()[-1]
+    call_train("gunner", run, "--learning-rate", "1e9", "--epochs", 9, "--checkpoint-every", 1, code=3)
+    last = capsys.readouterr().err.splitlines()[-1]
     good = checkpoint.checkpoints(run / "checkpoints")[0]
     assert "became non-finite in epoch" in last
     assert f"the last good checkpoint is {good}" in last
@@ -249,33 +250,22 @@ def test_non_finite_values_stop_the_run(susd: Command, tmp_path: Path) -> None:
     assert not any(value in ("nan", "inf", "-inf") for row in rows for value in row.values())
 
 
-FULL = """
-import errno, os, sys
-from susd.cli.main import main
-
-fsync = os.fsync
-
-
-def full(descriptor):
-    if ".ckpt" in os.readlink(f"/proc/self/fd/{descriptor}"):
-        raise OSError(errno.ENOSPC, "No space left on device")
-    fsync(descriptor)
-
-
-os.fsync = full
-main(sys.argv[1:])
-"""
-
-
 @pytest.mark.slow
-def test_full_disk_while_training(susd: Command, trained: Trained, tmp_path: Path) -> None:
+def test_full_disk_while_training(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = shutil.copytree(trained("gunner", *SHORT), tmp_path / "run")
-    arguments = [sys.executable, "-c", FULL, "train", "--run", str(run), "--resume", "--epochs", "20"]
-    child = subprocess.run(arguments, env=susd.environment, capture_output=True, text=True, check=False)
-    assert child.returncode == 2, child.stderr
-    assert "Traceback" not in child.stderr
+    fsync = os.fsync
+
+    def full(descriptor: int) -> None:
+        if ".ckpt" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    call_resume(run, "--epochs", 20, code=2)
     reason = f"susd: error: cannot write {run / 'checkpoints' / 'step-00000010.ckpt'}: the disk is full"
-    assert child.stderr.splitlines()[-1].startswith(reason)
+    assert capsys.readouterr().err.splitlines()[-1].startswith(reason)
     assert checksum(run) == checksum(trained("gunner", *SHORT))  # the old checkpoint is unchanged
     assert not list((run / "checkpoints").glob(".*"))
 
