@@ -1,5 +1,6 @@
 """Environments, tasks and networks in JavaScript, against recordings of the originals, against JAX and the server."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image, ImageSequence
 
 from explorer.agents import random_agent, random_weights
 from susd.downstream.config import DownstreamConfig
@@ -334,3 +336,41 @@ def test_high_level_policies(js: Js) -> None:
             if expected["skill"]:
                 np.testing.assert_allclose(answer["skill"], expected["skill"], atol=1e-3, err_msg=f"{kind} {name}")
         assert np.std(found[-1]["action"]) > 0.05
+
+
+ORDER = """
+const solids = data.map((geom) => local.solidOf({ quat: [1, 0, 0, 0], alpha: 1, fixed: true, colour: [0, 0, 0], ...geom }));
+const shapes = solids.map((solid) => local.placed(solid, [0, 0, 0], [1, 0, 0, 0]));
+const camera = new local.Camera({ body: null, lookat: [0, 0, 0], distance: 3, azimuth: 90, elevation: -30, fovy: 45 });
+const view = camera.view(null, 400, 400, null);
+const boxes = shapes.map((shape) => local.BodyPainter.prototype.bounds(shape, view));
+return local.sorted(shapes, boxes, view);
+"""
+
+
+def test_what_hides_what(js: Callable[..., Any]) -> None:
+    """The camera looks along +y, from above: far things first, and what lies on a table, slightly sunken, after it."""
+    table = {"shape": "box", "size": [1, 1, 0.1], "pos": [0, 0, 0]}
+    sunken = {"shape": "box", "size": [0.05, 0.05, 0.05], "pos": [0, 0.9, 0.149]}
+    ball = {"shape": "sphere", "size": [0.1, 0, 0], "pos": [0, 0.6, 0.199]}
+    below = {"shape": "capsule", "size": [0.05, 0.1, 0], "pos": [0, -0.5, -0.4]}
+    for shapes in ([ball, sunken, table, below], [below, table, ball, sunken]):
+        order = [shapes[number] for number in js(ORDER, shapes)]
+        assert order.index(below) < order.index(table) < min(order.index(sunken), order.index(ball))
+        assert order.index(sunken) < order.index(ball)
+
+
+def test_gif_decodes(js: Callable[..., Any]) -> None:
+    """Noise needs all code widths and new tables of LZW; a frame that stays is left out."""
+    noise = np.random.default_rng(0).integers(0, 256, (3, 90, 120, 3), dtype=np.uint8) // 64 * 64
+    noise[2] = noise[1]
+    code = """
+    const rgba = (frame) => frame.flatMap((row) => row.flatMap((pixel) => [...pixel, 255]));
+    const parts = await local.encodeGif(data.map((frame) => local.reduced(rgba(frame))), 120, 90, 12.5);
+    return parts.flatMap((part) => [...part]);"""
+    content = bytes(js(code, noise.tolist()))
+    with Image.open(io.BytesIO(content)) as image:
+        assert (image.size, image.n_frames) == ((120, 90), 3)
+        frames = [np.asarray(frame.convert("RGB")).astype(int) for frame in ImageSequence.Iterator(image)]
+    assert np.abs(np.stack(frames) - noise).max() <= 8  # five bits per channel
+    assert content.count(b"\x21\xf9") == 3

@@ -3,7 +3,7 @@ import { add, cross, dot, multiply, normalise, rotate, scale, subtract } from ".
 
 const SIDES = 24; // of a cylinder
 const GRID = [9, 16]; // latitudes and longitudes of an ellipsoid
-const TOUCH = 1e-4; // metres by which shapes may overlap and still be apart
+const OVERLAP = 0.2; // of half the smaller thickness, by which shapes in contact may overlap and still be apart
 
 function boxFaces([a, b, c]) {
   const ring = [[-1, -1], [1, -1], [1, 1], [-1, 1]];
@@ -59,10 +59,16 @@ function boundsOf(faces) {
   return boxFaces(scale(subtract(high, low), 0.5)).map(({ corners, normal }) => ({ corners: corners.map((p) => add(p, middle)), normal }));
 }
 
+// Half the smallest extent of a box.
+function thickness(hull) {
+  return Math.min(...[0, 2, 4].map((i) => Math.abs(dot(hull[i].normal, subtract(hull[i].corners[0], hull[i + 1].corners[0])) / 2)));
+}
+
 // A shape of the geometry with what does not change: faces to draw and faces to compare, or nothing for round ones.
 export function solidOf(geom) {
   const faces = geom.shape in FACES ? FACES[geom.shape](geom) : null;
-  return { ...geom, faces, hull: faces && (geom.shape === "box" ? faces : boundsOf(faces)) };
+  const hull = faces && (geom.shape === "box" ? faces : boundsOf(faces));
+  return { ...geom, faces, hull, slack: OVERLAP * (hull ? thickness(hull) : geom.size[0]) };
 }
 
 // A shape in a pose: `faces` with corners and normals in space, or the two `ends` and the `radius` of a round one.
@@ -98,7 +104,7 @@ function nearest([a, b], [c, d]) {
 
 // By the faces of one shape: 1 if the other is in front of it, -1 if it is behind, 0 if no face parts them.
 function byFaces(shape, other, eye) {
-  let found = 0, widest = -TOUCH;
+  let found = 0, widest = -Math.min(shape.solid.slack, other.solid.slack);
   for (const { corners, normal } of shape.hull) {
     const offset = dot(normal, corners[0]), gap = least(other, normal, offset);
     if (gap <= widest) continue;
