@@ -48,8 +48,9 @@ SAC_OPTIONS: dict[str, dict[str, Any]] = {  # of skill policies and of high-leve
     "actor_activation": {"text": "activation function of the actor", "choices": ("tanh", "relu")},
     "head_scale": {"text": "initial scale of the actor's output layers, relative to Xavier initialisation", "low": 0.0},
     "precision": {
-        "text": "precision of matrix multiplications; phi always has float32",
-        "choices": ("float32", "bfloat16"),
+        "text": "precision of matrix multiplications: float32, what the device takes by default (TF32 on recent GPUs), or "
+        "bfloat16; phi always has float32",
+        "choices": ("float32", "default", "bfloat16"),
     },
     "learning_rate": {"text": "Adam learning rate of all networks and the temperature", "low": 0.0},
     "discount": {"text": "discount factor per action of the policy", "low": 0.0, "high": 1.0},

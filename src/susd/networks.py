@@ -18,7 +18,8 @@ LOG_2PI = math.log(2 * math.pi)
 def _dot(x: jax.Array, weight: jax.Array, precision: str) -> jax.Array:
     if precision == "bfloat16":  # bf16 operands, float32 accumulation
         return jnp.matmul(x.astype(jnp.bfloat16), weight.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
-    return jnp.matmul(x, weight)
+    # The default of recent GPUs and TPUs is less than float32, which differences of neighbouring embeddings do not survive.
+    return jnp.matmul(x, weight, precision="highest" if precision == "float32" else "default")
 
 
 def xavier(key: jax.Array, shapes: Sequence[tuple[int, ...]], kind: str) -> tuple[jax.Array, ...]:
@@ -178,18 +179,22 @@ def spectral_normalise(mlp: MLP, vectors: tuple[jax.Array, ...], iterations: int
     weights, found = [], []
     for weight, vector in zip(mlp.weights, vectors, strict=True):
         left, right = _singular_vectors(jax.lax.stop_gradient(weight), vector, iterations)
-        weights.append(weight / (left @ weight @ right))
+        weights.append(weight / _times(_times(left, weight), right))
         found.append(right)
     return MLP(tuple(weights), mlp.biases, mlp.activation, mlp.precision), tuple(found)
+
+
+def _times(a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.matmul(a, b, precision="highest")
 
 
 def _singular_vectors(weight: jax.Array, right: jax.Array, iterations: int) -> tuple[jax.Array, jax.Array]:
     """Left and right singular vector of the largest singular value, by power iterations from `right`."""
 
     def one(_: jax.Array, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        left = weight @ pair[1]
+        left = _times(weight, pair[1])
         left = left / jnp.maximum(jnp.linalg.norm(left), 1e-12)
-        right = left @ weight
+        right = _times(left, weight)
         return left, right / jnp.maximum(jnp.linalg.norm(right), 1e-12)
 
     return jax.lax.fori_loop(0, iterations, one, (jnp.zeros(weight.shape[0]), right))

@@ -85,6 +85,13 @@ def add_trust(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_devices(command: argparse.ArgumentParser) -> None:
+    """The flag `--devices`."""
+    command.add_argument(
+        "--devices", metavar="N", help="devices that the seeds or the batches of the run are split over: a number, or all"
+    )
+
+
 def add_env_option(group: argparse._ActionsContainer) -> None:
     """The flag `--env-option NAME=VALUE`."""
     group.add_argument(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from susd.cli.common import Commands, add_config_options, given
+from susd.cli.common import Commands, add_config_options, add_devices, given
 from susd.config import configure
 from susd.envs import check_name, choices
 
@@ -19,6 +19,7 @@ def add(commands: Commands) -> None:
         "env", nargs="?", default="gunner", metavar="ENV", help=f"environment of the run to size: one of {choices()}"
     )
     command.add_argument("--json", action="store_true", help="print JSON")
+    add_devices(command)
     add_config_options(command)
     command.set_defaults(command=run)
 
@@ -28,7 +29,8 @@ def run(options: argparse.Namespace) -> int:
     check_name(options.env)
     config = configure(options.env, **given(options))
     from susd.tools import doctor
+    from susd.training.devices import find_devices
 
-    result = doctor.examine(config)
+    result = doctor.examine(config, find_devices(options.devices))
     print(json.dumps(result) if options.json else doctor.format_doctor(result))
     return 0

@@ -6,7 +6,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from susd.cli.common import INTERRUPTED, NON_FINITE, Commands, add_config_options, add_trust, given, path
+from susd.cli.common import (
+    INTERRUPTED,
+    NON_FINITE,
+    Commands,
+    add_config_options,
+    add_devices,
+    add_trust,
+    given,
+    integer,
+    path,
+)
 from susd.envs import check_name, choices
 from susd.errors import UserError
 from susd.runs.progress import optional
@@ -23,6 +33,10 @@ def add(commands: Commands) -> None:
     command.add_argument("--no-eval", action="store_true", help="no evaluation, figures and video at the end")
     command.add_argument("--tensorboard", action="store_true", help="also log for TensorBoard")
     command.add_argument("--wandb", action="store_true", help="also log to Weights & Biases")
+    add_devices(command)
+    command.add_argument("--coordinator", metavar="HOST:PORT", help="train with other processes: the address of the first")
+    command.add_argument("--num-processes", type=integer, metavar="N", help="how many processes there are")
+    command.add_argument("--process-id", type=integer, metavar="I", help="which of them this one is, from 0 on")
     add_config_options(command)
     command.set_defaults(command=run)
 
@@ -33,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"name an environment: {choices()}")
     if options.env is not None:
         check_name(options.env)  # before JAX is imported, so that a mistake is reported at once
+    from susd.training.devices import disconnect
     from susd.training.train import Interrupted, NonFiniteError, train
 
     try:
@@ -44,6 +59,10 @@ def run(options: argparse.Namespace) -> int:
             tensorboard=options.tensorboard,
             wandb=options.wandb,
             trust=options.trust,
+            devices=options.devices,
+            coordinator=options.coordinator,
+            num_processes=options.num_processes,
+            process_id=options.process_id,
             **given(options),
         )
     except NonFiniteError as error:
@@ -52,6 +71,8 @@ def run(options: argparse.Namespace) -> int:
     except Interrupted as error:
         print(f"susd: {error}", file=sys.stderr)
         return INTERRUPTED
+    if options.coordinator and not disconnect():
+        return 0  # only the first process has the run folder
     if not options.no_eval:
         with optional("evaluation"):
             _evaluate(folder, options.quiet)

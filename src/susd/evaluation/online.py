@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from susd.collect import rollout
 from susd.envs.base import EnvSpec
@@ -60,8 +61,12 @@ def _of_skills(trainer: Trainer) -> OnlineEvaluation:
         key = jax.random.fold_in(jax.random.key(0), epoch)
         return jax.lax.map(lambda one: measure(one, key), sac)
 
-    compiled = jax.jit(all_seeds)
-    return lambda state, epoch: compiled(state.learner.sac, jnp.int32(epoch))
+    devices, seeds = trainer.devices, trainer.config.seeds
+    if seeds == 1:  # every device has a copy of the networks
+        compiled = jax.jit(all_seeds)
+        return lambda state, epoch: compiled(devices.local(state.learner.sac), jnp.int32(epoch))
+    compiled = jax.jit(devices.over_seeds(all_seeds, (0, None)))
+    return lambda state, epoch: compiled(state.learner.sac, np.int32(epoch))
 
 
 def _of_replay(spec: EnvSpec) -> OnlineEvaluation:

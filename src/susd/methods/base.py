@@ -143,9 +143,10 @@ def network_of(mlp: MLP, view: View, size: int) -> FactoredMLP:
 
 
 def difference(phi: Callable[[jax.Array], jax.Array], batch: Transition) -> jax.Array:
-    """phi(s') - phi(s), in one forward pass over both."""
-    before, after = jnp.split(phi(jnp.concatenate([batch.obs, batch.next_obs])), 2)
-    return after - before
+    """phi(s') - phi(s), in one forward pass over both; a pair is in adjacent rows, so that it stays on one device."""
+    pairs = jnp.stack([batch.obs, batch.next_obs], axis=1)
+    found = phi(pairs.reshape(-1, pairs.shape[-1]))
+    return jnp.diff(found.reshape(-1, 2, *found.shape[1:]), axis=1)[:, 0]
 
 
 def dual_losses(objective: jax.Array, slack: jax.Array, log_lambda: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -111,7 +111,7 @@ class Susd:
     def _weight(self, kappa: jax.Array, stats: RunningMean) -> tuple[jax.Array, RunningMean]:
         """Eq. 5: w_i = sqrt(1/S sum_{d in F_i} kappa_d), or one w over all S dimensions for every factor, as in CSD."""
         size = self.factorization.size
-        weight = jnp.sqrt(kappa @ self.factorization.membership.T / size)
+        weight = jnp.sqrt(jnp.matmul(kappa, self.factorization.membership.T, precision="highest") / size)
         if self.weight_scope == "state":
             weight = jnp.broadcast_to(jnp.sqrt(kappa.mean(axis=1, keepdims=True)), weight.shape)
         stats = stats.update(weight.mean())

@@ -15,7 +15,15 @@ from susd.errors import UserError
 from susd.runs.folder import describe_machine
 from susd.runs.progress import short
 from susd.tools import bench
-from susd.training.resources import available_memory, state_bytes, use_compilation_cache
+from susd.training.devices import ONE, Devices, usable_cores
+from susd.training.resources import (
+    available_memory,
+    describe_devices,
+    device_bytes,
+    state_bytes,
+    traffic_bytes,
+    use_compilation_cache,
+)
 from susd.training.trainer import Trainer
 
 OPTIONAL = {  # package -> the extra that installs it
@@ -28,21 +36,26 @@ OPTIONAL = {  # package -> the extra that installs it
 _FAST_BF16 = ("avx512_bf16", "amx_bf16", "amx_tile")
 
 
-def examine(config: Config) -> dict[str, Any]:
-    """Everything about this machine that matters for a run of this config; takes some seconds."""
-    trainer = Trainer.build(config)
+def examine(config: Config, devices: Devices = ONE) -> dict[str, Any]:
+    """Everything about this machine that matters for a run of this config on these devices; takes some seconds."""
+    trainer = Trainer.build(config, devices=devices)
     use_compilation_cache()
     cache = Path(str(jax.config.jax_compilation_cache_dir))  # type: ignore[attr-defined]
     meta = describe_machine(config.to_json(), "")
     result: dict[str, Any] = {
         "config": config.to_json(),
         **{name: meta[name] for name in ("versions", "device", "cpus", "system", "commit")},
-        "usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "usable_cpus": usable_cores(),
         "memory_total_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "memory_available_bytes": available_memory(),
         "replay_transitions": trainer.capacity,
         "replay_bytes": trainer.replay_bytes(),
         "state_bytes": state_bytes(trainer),
+        "devices_used": devices.count,
+        "replay_transitions_per_device": trainer.capacity * config.seeds // devices.count,
+        "state_bytes_per_device": device_bytes(trainer),
+        "all_reduce_bytes_per_update": traffic_bytes(trainer),
+        "split": describe_devices(trainer),
         "bf16_cpu_flags": [flag for flag in _FAST_BF16 if flag in cpu_flags()],
         "cache_folder": str(cache),
         "cache_writable": writable(cache),
@@ -73,7 +86,7 @@ def _benchmark(config: Config) -> dict[str, Any]:
 def problems(result: dict[str, Any]) -> list[str]:
     """One sentence for each problem, with what to do about it."""
     found = []
-    need, have = result["state_bytes"], result["memory_available_bytes"]
+    need, have = result["devices_used"] * result["state_bytes_per_device"], result["memory_available_bytes"]
     if result["device"]["platform"] == "cpu" and need > 0.9 * have:
         found.append(
             f"This run needs {_size(need)} of memory, but {_size(have)} are available: reduce --buffer-size, --seeds or "
@@ -163,6 +176,7 @@ def format_doctor(result: dict[str, Any]) -> str:
         "this run": f"{config['method']} on {config['env']}, preset {config['preset']}, seeds: {config['seeds']}",
         "its replay": f"{_size(result['replay_bytes'])} for {result['replay_transitions']} transitions",
         "its whole state": _size(result["state_bytes"]),
+        "its devices": result["split"],
         "compiled programs": f"{result['cache_folder']} ({'' if result['cache_writable'] else 'not '}writable)",
         "ffmpeg": result["ffmpeg"] or "not found",
         "MuJoCo": f"{result['mujoco']}, {'cannot render' if result['mujoco_rendering_problem'] else 'renders'}",

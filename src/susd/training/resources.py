@@ -19,6 +19,40 @@ def state_bytes(trainer: Trainer) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(trainer.shapes))
 
 
+def device_bytes(trainer: Trainer) -> int:
+    """Memory of the share of the training state that each device holds."""
+    total, rows = state_bytes(trainer), trainer.replay_bytes()
+    if trainer.config.seeds > 1:
+        return total // trainer.devices.count
+    return total - rows + rows // trainer.devices.count
+
+
+def traffic_bytes(trainer: Trainer) -> int:
+    """What the devices sum up in each gradient step: all gradients and the batch; nothing if they have their own seeds."""
+    config, state = trainer.config, trainer.shapes.learner
+    if trainer.devices.count == 1 or config.seeds > 1:
+        return 0
+    networks = jax.tree.leaves((state.params, state.sac.actor, state.sac.critic, state.sac.log_alpha))
+    row = trainer.replay_bytes() // trainer.capacity
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in networks) + config.batch_size * row
+
+
+def describe_devices(trainer: Trainer) -> str:
+    """The devices, what each of them holds, and what they exchange."""
+    config, count, mib = trainer.config, trainer.devices.count, 2**20
+    held = f"{device_bytes(trainer) / mib:.1f} MiB"
+    if count == 1:
+        return f"{trainer.devices.describe()}: {trainer.capacity * config.seeds} replay rows, {held}"
+    if config.seeds > 1:
+        share = config.seeds // count
+        rows = f"{share} seed{'s' * (share > 1)}, {trainer.capacity * share} replay rows"
+        return f"{trainer.devices.describe()}: each {rows}, {held}; nothing is all-reduced"
+    shares = (config.episodes // count, config.batch_size // count, trainer.capacity // count)
+    rows = "{} environments, {} rows of a batch, {} replay rows".format(*shares)
+    traffic = f"{traffic_bytes(trainer) / mib:.2f} MiB are all-reduced in each gradient step"
+    return f"{trainer.devices.describe()}: each {rows}, {held}; {traffic}"
+
+
 def available_memory() -> int:
     """Bytes of memory that are still available."""
     try:
@@ -37,7 +71,8 @@ def update_bytes(trainer: Trainer) -> int:
 
 def check_memory(trainer: Trainer) -> None:
     """Refuse a run that does not fit into memory, before anything is compiled."""
-    config, need, have = trainer.config, state_bytes(trainer) + update_bytes(trainer), available_memory()
+    local = trainer.devices.count // trainer.devices.processes  # devices that share the memory of this machine
+    config, need, have = trainer.config, local * device_bytes(trainer) + update_bytes(trainer), available_memory()
     gib = 2**30
     if jax.default_backend() == "cpu" and need > 0.9 * have:
         raise UserError(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from susd.errors import UserError
@@ -19,6 +20,7 @@ from susd.runs.atomic import write_json
 from susd.runs.folder import RunFolder
 from susd.runs.loggers import Logger
 from susd.runs.progress import Progress, Waiting
+from susd.training.resources import describe_devices
 from susd.training.trainer import Trainer, TrainState, learning_hash, restore
 
 Values = dict[str, np.ndarray]  # name -> [seeds]
@@ -50,7 +52,7 @@ class Session:
     def start(cls, trainer: Trainer, folder: RunFolder, resume: bool, quiet: bool, stop: list[str]) -> Session:
         """A new run, or the last good checkpoint of one that is resumed."""
         if not quiet:
-            print_now(f"{_describe(trainer)}\nrun folder {folder.path}; compiling ..")
+            print_now(f"{_describe(trainer)}\n{describe_devices(trainer)}\nrun folder {folder.path}; compiling ..")
         began = time.perf_counter()
         with Waiting("compiling the initial state" if not resume else "loading the last checkpoint", quiet):
             session = cls(trainer, folder, quiet, stop, *_first_state(trainer, folder, resume))
@@ -59,9 +61,10 @@ class Session:
             session.compile_seconds = time.perf_counter() - began
         if done > config.epochs:
             raise UserError(f"--epochs is {config.epochs}, but {folder.path} is already at epoch {done}")
-        if config.to_json() != folder.config:
-            write_json(folder.path / "config.json", config.to_json())
-        folder.truncate_metrics(done)
+        if trainer.devices.main:
+            if config.to_json() != folder.config:
+                write_json(folder.path / "config.json", config.to_json())
+            folder.truncate_metrics(done)
         if done == config.epochs:
             print_now(f"{folder.path} is finished: {done} of {config.epochs} epochs")
         return session
@@ -82,7 +85,8 @@ class Session:
                 in_env = float(values["env_seconds"][0]) if "env_seconds" in values else None
                 learned = self.done > self.trainer.warmup_epochs
                 if online and (self.done % config.eval_every == 0 or self.done == config.epochs):
-                    values |= {name: np.asarray(value) for name, value in online(self.state, self.done).items()}
+                    measured = self.trainer.devices.whole(online(self.state, self.done))
+                    values |= {name: np.asarray(value) for name, value in measured.items()}
                     self.coverage = float(values["coverage_average"].mean())
                 self.log(values, seconds, loggers)
                 progress.update(self.done, rates.fields(seconds, in_env, learned, self.coverage))
@@ -94,7 +98,7 @@ class Session:
         """One epoch: what it logs, and its seconds."""
         started = time.perf_counter()
         self.state, info = self.trainer.run_epoch(self.state, self.done)
-        values = {name: np.asarray(value) for name, value in info.items()}
+        values = {name: np.asarray(value) for name, value in self.trainer.devices.whole(info).items()}
         seconds = time.perf_counter() - started
         if self.done < self.trainer.warmup_epochs:  # nothing was learned
             values = {name: value for name, value in values.items() if name == "env_seconds"}
@@ -108,6 +112,8 @@ class Session:
     def log(self, values: Values, seconds: float, loggers: list[Logger]) -> None:
         """One row of metrics per seed; the loggers receive the mean over seeds."""
         config, trainer = self.trainer.config, self.trainer
+        if not trainer.devices.main:
+            return
         rows = [
             {
                 "epoch": self.done,
@@ -128,14 +134,17 @@ class Session:
 
     def save(self) -> None:
         """A checkpoint, unless something is not finite."""
-        if bad := _first_non_finite(self.state.learner):
+        state = self.trainer.devices.whole(self.state)
+        if bad := _first_non_finite(state.learner):
             raise NonFiniteError(self.non_finite(bad))
+        if not self.trainer.devices.main:
+            return
         self.folder.sync_metrics()
-        filled = int(np.max(np.asarray(self.state.replay.size)))
+        filled = int(np.max(np.asarray(state.replay.size)))
         checkpoint.save(
             self.folder.checkpoints,
             self.done,
-            self.state,
+            state,
             {
                 "epoch": self.done,
                 "train_seconds": self.train_seconds,
@@ -148,15 +157,17 @@ class Session:
         )
 
     def stop_if_signalled(self) -> None:
-        """Save and raise, if a signal was received."""
-        if self.stop:
+        """Save and raise, if a signal was received in this process or in another one."""
+        received = self.trainer.devices.exchange("".join(self.stop[:1]))
+        if name := next(filter(None, received), ""):
             self.save()
             command = f"susd train --run {shlex.quote(str(self.folder.path))} --resume"
-            raise Interrupted(f"stopped by {self.stop[0]} after epoch {self.done}; saved. Resume with: {command}")
+            command += f" --devices {self.trainer.devices.count}" * (self.trainer.devices.count > 1)
+            raise Interrupted(f"stopped by {name} after epoch {self.done}; saved. Resume with: {command}")
 
     def non_finite(self, name: str) -> str:
         """The message of a NonFiniteError."""
-        if not np.isfinite(np.asarray(self.state.replay.data.next_obs)).all():
+        if not jnp.isfinite(self.state.replay.data.next_obs).all():
             advice = "The environment returned observations that are not finite"
         else:
             advice = "A lower --learning-rate may help"
@@ -167,10 +178,19 @@ class Session:
 
 def _first_state(trainer: Trainer, folder: RunFolder, resume: bool) -> tuple[TrainState, int, float]:
     """State, epochs done and seconds trained: those of the last good checkpoint, or of a run that has none yet."""
-    if not resume or not checkpoint.checkpoints(folder.checkpoints):
+    devices, state = trainer.devices, None
+
+    def latest() -> list[float]:
+        nonlocal state
+        if not resume or not checkpoint.checkpoints(folder.checkpoints):
+            return [0, 0.0]
+        state, meta = restore(trainer, folder, lambda text: print_now(f"skipped: {text}"))
+        return [meta["epoch"], meta["train_seconds"]]
+
+    done, seconds = devices.from_main(latest)
+    if not devices.from_main(lambda: state is not None):
         return jax.block_until_ready(trainer.start()), 0, 0.0
-    state, meta = restore(trainer, folder, lambda text: print_now(f"skipped: {text}"))
-    return state, int(meta["epoch"]), float(meta["train_seconds"])
+    return devices.place(state, trainer.shapes, trainer.layout), int(done), float(seconds)
 
 
 class _Rates:

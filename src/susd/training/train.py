@@ -6,18 +6,23 @@ import dataclasses
 import re
 import shlex
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+
+import jax
 
 from susd.config import Config, check_option, configure
 from susd.envs.base import Environment, HostEnvironment, close
 from susd.errors import UserError
 from susd.paths import short_name, user_path
-from susd.plugins import Trust, also
+from susd.plugins import Trust, also, check_trust
 from susd.runs import header
 from susd.runs.folder import CHANGEABLE, RunFolder, check_folder
 from susd.runs.loggers import check_loggers, open_loggers
 from susd.runs.signals import stop_signals
+from susd.training.devices import Devices, find_devices
 from susd.training.resources import check_resources, use_compilation_cache
 from susd.training.session import Interrupted as Interrupted  # what `train` raises
 from susd.training.session import NonFiniteError as NonFiniteError
@@ -35,44 +40,88 @@ def train(
     wandb: bool = False,
     environment: Environment | HostEnvironment | None = None,
     trust: Trust = False,
+    devices: int | str | None = None,
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
     **options: Any,
 ) -> Path:
     """Train and return the run folder. `env` is the name of an environment, with options of `Config`, or a Config.
 
     With `resume` the run in folder `run` continues from its last good checkpoint, with the config it was started with (only
     `epochs` and how often to evaluate and save may change). `environment` is an object that replaces the named environment.
-    `trust` allows a run that is resumed to run the code that it names, if neither `env` nor `method` names it.
+    `trust` allows a run that is resumed to run the code that it names, if neither `env` nor `method` names it. `devices`,
+    a number or "all", splits the seeds or the batches of the run; `coordinator` (HOST:PORT or "auto"), `num_processes` and
+    `process_id` connect several processes. They may differ between a run and its resumption.
     """
     check_loggers(tensorboard, wandb)
-    named = None if run is None else user_path("--run", run)
-    if resume:
-        if named is None:
-            raise UserError("to resume, name the run folder with --run")
-        folder = RunFolder.open(named)
-        check_resumable(folder)
-        config, path = resumed_config(folder, env, options, trust, environment is not None), folder.path
-    elif env is None:
-        raise UserError("name an environment, or resume a run")
-    else:
+    found = find_devices(devices, coordinator, num_processes, process_id)
+
+    def plan() -> tuple[Config, Path]:
+        named = None if run is None else user_path("--run", run)
+        if resume:
+            if named is None:
+                raise UserError("to resume, name the run folder with --run")
+            folder = RunFolder.open(named)
+            check_resumable(folder)
+            return resumed_config(folder, env, options, trust, environment is not None), folder.path
+        if env is None:
+            raise UserError("name an environment, or resume a run")
         config = env if isinstance(env, Config) else configure(env, **options)
         path = named or free_folder(config)
         check_folder(path)
-    trainer = Trainer.build(config, environment)
+        return config, path
+
+    config, path = plan() if found.processes == 1 else _shared_plan(found, plan, trust)
+    trainer = found.together(lambda: Trainer.build(config, environment, found))
     try:
-        check_resources(trainer, path)
-        trainer.check_env()
+        found.together(lambda: check_resources(trainer, path))
+        found.together(trainer.check_env)
         use_compilation_cache()
-        if not resume:
-            folder = RunFolder.create(path, config.to_json(), shlex.join(sys.argv))
-        with folder.lock(), stop_signals("this epoch") as stop:
-            session = Session.start(trainer, folder, resume, quiet, stop)
-            if session.done < config.epochs:
-                with open_loggers(path, tensorboard, wandb) as loggers:
-                    session.run(loggers)
+        _train(trainer, path, resume, quiet or not found.main, (tensorboard, wandb))
+    except jax.errors.JaxRuntimeError as error:
+        if found.processes == 1:
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"process {jax.process_index()} lost the others, resume the run from {path}: {reason}") from error
     finally:
         if environment is None:  # the caller closes its own
             close(trainer.env)
-    return folder.path
+    return path
+
+
+def _train(trainer: Trainer, path: Path, resume: bool, quiet: bool, loggers: tuple[bool, bool]) -> None:
+    """Make or open the run folder and train in it; only the first of several processes reads and writes there."""
+    config, devices = trainer.config, trainer.devices
+
+    def opened() -> RunFolder:
+        if not devices.main:
+            return RunFolder(path, config.to_json(), {})
+        return RunFolder.open(path) if resume else RunFolder.create(path, config.to_json(), shlex.join(sys.argv))
+
+    with ExitStack() as stack:
+        folder = devices.together(opened)
+        devices.together(lambda: stack.enter_context(folder.lock()) if devices.main else None)
+        stop = stack.enter_context(stop_signals("this epoch"))
+        session = Session.start(trainer, folder, resume, quiet, stop)
+        if session.done < config.epochs:
+            session.run(stack.enter_context(open_loggers(path, *(on and devices.main for on in loggers))))
+
+
+def _shared_plan(devices: Devices, plan: Callable[[], tuple[Config, Path]], trust: Trust) -> tuple[Config, Path]:
+    """The config and the run folder that the first process has found."""
+
+    def decide() -> tuple[dict[str, Any], str]:
+        config, path = plan()
+        return config.to_json(), str(path)
+
+    values, path = devices.from_main(decide)
+
+    def build() -> Config:
+        check_trust([values["env"], values["method"]], trust, path)
+        return Config.from_json(values)
+
+    return devices.together(build), Path(path)
 
 
 def check_resumable(folder: RunFolder) -> None:

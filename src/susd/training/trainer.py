@@ -27,6 +27,7 @@ from susd.networks import Actor
 from susd.replay import Replay
 from susd.runs import checkpoint
 from susd.runs.folder import CHANGEABLE, RunFolder, config_hash
+from susd.training.devices import AXIS, ONE, Devices
 from susd.training.overlap import Ahead
 from susd.types import Info, Policy, Transition
 
@@ -102,10 +103,12 @@ class Trainer:
     config: Config
     env: Environment | HostEnvironment
     learner: Learner
+    devices: Devices = ONE
 
     @classmethod
-    def build(cls, config: Config, env: Environment | HostEnvironment | None = None) -> Trainer:
+    def build(cls, config: Config, env: Environment | HostEnvironment | None = None, devices: Devices = ONE) -> Trainer:
         """From a config; `env` is an environment object that replaces the configured one."""
+        check_devices(config, devices)
         env = build_env(config) if env is None else env
         if not isinstance(env, (Environment, HostEnvironment)):
             raise UserError(f"{type(env).__name__} is not an environment: {missing_members(env)}")
@@ -120,7 +123,9 @@ class Trainer:
                 raise UserError(f"--seeds is {config.seeds}, but {env.spec.name} runs outside JAX; start one run per seed")
             if env.num_envs != config.episodes:
                 raise UserError(f"--episodes is {config.episodes}, but num_envs of the environment is {env.num_envs}")
-        trainer = cls(config, env, Learner.from_config(config, env.spec))
+            if devices.processes > 1:
+                raise UserError(f"{env.spec.name} runs outside JAX, so it cannot be trained by several processes")
+        trainer = cls(config, env, Learner.from_config(config, env.spec), devices)
         if config.buffer_size < trainer.chunk:
             raise UserError(
                 f"--buffer-size is {config.buffer_size}; it must be at least {trainer.chunk}, the transitions of one epoch"
@@ -173,7 +178,8 @@ class Trainer:
         """The state before the first epoch, as a function of the seed alone."""
         key = jax.random.key_data(jax.random.key(seed))
         spec = self.env.spec
-        buffer = replay.init(self.capacity, spec.obs_size, spec.action_size, self.learner.method.skills.size)
+        sizes = (spec.obs_size, spec.action_size, self.learner.method.skills.size)
+        buffer = replay.init(self.capacity, *sizes, mesh=self._rows.mesh)
         learner = self.learner.init(subkey(jax.random.wrap_key_data(key), "init"))
         return TrainState(learner, buffer, key, learner.sac.actor if self.config.overlap else None)
 
@@ -181,7 +187,7 @@ class Trainer:
         """The episodes of an epoch, each with a new skill, as one chunk."""
         assert is_functional(self.env)
         key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "collect"), epoch)
-        skills = self.learner.method.skills.sample(subkey(key, "skills"), self.config.episodes)
+        skills = self._rows.split(self.learner.method.skills.sample(subkey(key, "skills"), self.config.episodes))
         terminal = self.config.time_limit == "terminal"
         return episodes(self.env, self.policy(state.learner.sac.actor), skills, self.horizon, key, terminal)
 
@@ -201,7 +207,7 @@ class Trainer:
     def start(self) -> Callable[[], TrainState]:
         """Compiled initial state of all seeds, with a leading axis of seeds."""
         options = RUNS_ONCE if jax.default_backend() == "cpu" else None
-        compiled = jax.jit(self._over_seeds(self.init, (0,)), compiler_options=options)
+        compiled = jax.jit(self._over_seeds(self.init, (0,)), compiler_options=options, out_shardings=self.layout)
         return lambda: compiled(self._seeds)
 
     @cached_property
@@ -210,22 +216,48 @@ class Trainer:
         found: TrainState = jax.eval_shape(self._over_seeds(self.init, (0,)), self._seeds)
         return found
 
+    @cached_property
+    def layout(self) -> TrainState | None:
+        """How the state is placed on several devices: split by seeds, or the rows of the replay buffer of one seed."""
+        if self.devices.mesh is None:
+            return None
+        if self.config.seeds > 1:
+            return jax.tree.map(lambda _: self.devices.sharding(AXIS), self.shapes)
+        rows, copies = self.devices.sharding(None, AXIS), self.devices.sharding()
+        state = jax.tree.map(lambda _: copies, self.shapes)
+        return eqx.tree_at(lambda s: s.replay.data, state, jax.tree.map(lambda _: rows, state.replay.data))
+
     @property
-    def _seeds(self) -> jax.Array:
+    def _rows(self) -> Devices:
+        """The devices that the rows of one run are split over; several seeds are split instead of their rows."""
+        return self.devices if self.config.seeds == 1 else ONE
+
+    @property
+    def _seeds(self) -> np.ndarray:
         """The argument of the initial state, so that its program is the same for all seeds."""
-        return jnp.arange(self.config.seed, self.config.seed + self.config.seeds)
+        return np.arange(self.config.seed, self.config.seed + self.config.seeds, dtype=np.int32)
 
     def run_epoch(self, state: TrainState, epoch: int) -> tuple[TrainState, Info]:
         """One epoch of all seeds, compiled. The buffers of `state` are donated: it cannot be used afterwards."""
         if not is_functional(self.env):
             return self._run_host_epoch(state, epoch)
-        return self._epoch(state, jnp.int32(epoch))
+        return self._epoch(state, np.int32(epoch))
 
     @cached_property
     def _epoch(self) -> Any:
         """The epoch, compiled ahead of time: an executable for these shapes that cannot recompile."""
-        jitted = jax.jit(self._over_seeds(self.epoch, (0, None)), donate_argnums=0)
-        return jitted.lower(self.shapes, jax.ShapeDtypeStruct((), jnp.int32)).compile()
+        return self._compile(self.epoch, self.shapes, jax.ShapeDtypeStruct((), jnp.int32))
+
+    def _compile(self, function: Callable[..., Any], state: TrainState, *others: Any) -> Any:
+        """A function of the state, which is donated, and of arguments that seeds and devices share."""
+        options: dict[str, Any] = {}
+        if self.layout is not None:
+            info = self.devices.sharding(AXIS) if self.config.seeds > 1 else self.devices.sharding()
+            layout = self.layout if state.collector is not None else replace(self.layout, collector=None)
+            inputs = (layout, *(self.devices.sharding() for _ in others))
+            options = {"in_shardings": inputs, "out_shardings": (layout, info)}
+        over_seeds = self._over_seeds(function, (0, *(None for _ in others)))
+        return jax.jit(over_seeds, donate_argnums=0, **options).lower(state, *others).compile()
 
     def check_env(self) -> None:
         """Check the first observations, so that a broken environment is reported before anything is compiled."""
@@ -249,22 +281,22 @@ class Trainer:
 
     def _over_seeds(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
         """vmap over the leading axis of seeds; a single seed is squeezed instead, so that its products are not batched."""
-        if self.config.seeds > 1:
-            return jax.vmap(function, in_axes=axes)
 
         def single(*args: Any) -> Any:
             squeezed = [jax.tree.map(lambda x: x[0], a) if axis == 0 else a for a, axis in zip(args, axes, strict=True)]
             return jax.tree.map(lambda x: x[None], function(*squeezed))
 
-        return single
+        if self.config.seeds == 1:
+            return single
+        alone = self.config.seeds == self.devices.count
+        return self.devices.over_seeds(single if alone else jax.vmap(function, in_axes=axes), axes)
 
     @cached_property
     def _host_learn(self) -> Any:
         """The gradient steps of an epoch, compiled ahead of time like `_epoch`."""
         state = replace(self.shapes, collector=None)
         rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.chunk, *x.shape[2:]), x.dtype), state.replay.data)
-        jitted = jax.jit(self._over_seeds(self.learn, (0, None, None)), donate_argnums=0)
-        return jitted.lower(state, rows, jax.ShapeDtypeStruct((), jnp.int32)).compile()
+        return self._compile(self.learn, state, rows, jax.ShapeDtypeStruct((), jnp.int32))
 
     def collect_host(self, policy: Policy, key: jax.Array) -> tuple[Transition, float]:
         """`collect` in a host environment, and the seconds spent in it."""
@@ -277,7 +309,7 @@ class Trainer:
         if self.config.overlap:
             return self._run_overlapping_epoch(state, epoch)
         chunk, seconds = self.collect_host(self._host_policy(state.learner.sac.actor), self._collect_key(state, epoch))
-        state, info = self._host_learn(state, chunk, jnp.int32(epoch))
+        state, info = self._host_learn(state, chunk, np.int32(epoch))
         return state, {**info, "env_seconds": jnp.full(1, seconds)}
 
     def _run_overlapping_epoch(self, state: TrainState, epoch: int) -> tuple[TrainState, Info]:
@@ -290,7 +322,7 @@ class Trainer:
         collect = partial(self.collect_host, key=self._collect_key(state, epoch + 1))
         ahead = self._ahead.collecting(actor, epoch + 1, self._host_policy(actor), collect)
         with ahead if epoch + 1 != self.config.epochs else nullcontext(lambda: 0.0) as env_seconds:
-            state, info = self._host_learn(replace(state, collector=None), chunk, jnp.int32(epoch))
+            state, info = self._host_learn(replace(state, collector=None), chunk, np.int32(epoch))
             seconds += env_seconds()
         return replace(state, collector=actor), {**info, "env_seconds": jnp.full(1, seconds)}
 
@@ -300,10 +332,21 @@ class Trainer:
 
     def _host_policy(self, actor: Actor) -> Policy:
         """The policy of an actor with an axis of seeds; a host environment has one seed."""
-        return self.policy(jax.tree.map(lambda x: x[0], actor))
+        return self.policy(jax.tree.map(lambda x: x[0], self.devices.local(actor)))
 
     def _collect_key(self, state: TrainState, epoch: int) -> jax.Array:
-        return jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key[0]), "collect"), epoch)
+        return jax.random.fold_in(subkey(jax.random.wrap_key_data(self.devices.local(state.key)[0]), "collect"), epoch)
+
+
+def check_devices(config: Config, devices: Devices) -> None:
+    """Refuse a run that cannot be split into equal shares."""
+    if config.seeds > 1:
+        shares = {"--seeds": config.seeds}
+    else:
+        shares = {"--episodes": config.episodes, "--batch-size": config.batch_size}
+    for flag, value in shares.items():
+        if value % devices.count:
+            raise UserError(f"{flag} is {value}; it must be a multiple of --devices, which is {devices.count}")
 
 
 def _after_one_step(env: Environment) -> jax.Array:
