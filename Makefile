@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no
 # The documentation theme prints a banner about another project.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo test test-fast browser lint style types pages docs dist bench skills clean
+.PHONY: demo test test-fast browser lint style types pages docs dist bench bench-gpu skills clean
 
 demo: $(VENV)/installed
 	$(BIN)/susd train gunner --run runs/demo-$$(date +%Y%m%d-%H%M%S)
@@ -61,6 +61,10 @@ dist: $(VENV)/installed-dev
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run.py
+
+# Rates on all devices that JAX finds; on a machine with GPUs install the accelerator first: .venv/bin/pip install '.[cuda13]'
+bench-gpu: $(VENV)/installed
+	$(BIN)/python benchmarks/gpu.py
 
 # Train the skills that come with the package; hours, and resumable.
 skills: $(VENV)/installed

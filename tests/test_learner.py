@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 import equinox as eqx
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from reference import Recorder, fast, plain, random_like, random_transitions, unlearned
+from susd import replay
 from susd.config import configure
 from susd.envs import make
 from susd.errors import UserError
@@ -168,3 +170,34 @@ def test_targets_of_the_heads_add_up(joined: tuple[Learner, Any, Any]) -> None:
     ended = batch.done == 1
     np.testing.assert_allclose(plain(ours)[ended], parts.sum(axis=1)[ended], rtol=1e-4, atol=1e-4)
     assert np.abs(plain(ours) - parts.sum(axis=1))[~ended].min() > 1e-3  # the others bootstrap
+
+
+# --- precision ----------------------------------------------------------------------------------------------------------
+
+WIDTHS = {"hidden": 11, "phi_hidden": 17}  # so that the products of a network are known by their shapes
+
+
+def products(function: Any, *arguments: Any, width: int) -> list[str]:
+    """The matrix products of the lowered program with that width in their shapes."""
+    lines = jax.jit(function).lower(*arguments).as_text().splitlines()
+    return [line for line in lines if "dot_general" in line and re.search(rf"(<|x){width}(x|>)", line)]
+
+
+@pytest.mark.parametrize("method", ["susd", "susd-wf", "metra", "lsd", "csd"])
+@pytest.mark.parametrize("precision", ["float32", "default", "bfloat16"])
+def test_phi_has_the_highest_precision(method: str, precision: str) -> None:
+    """In loss, gradient, reward and encode; otherwise recent GPUs and TPUs multiply in TF32 or bfloat16."""
+    density = {"density_hidden": 13} if method in ("susd", "csd") else {}
+    config = configure("gunner", method=method, precision=precision, batch_size=7, **WIDTHS, **density)
+    spec = make("gunner").spec
+    learner = Learner.from_config(config, spec)
+    sizes = (spec.obs_size, spec.action_size, learner.method.skills.size)
+    state, batch = jax.eval_shape(learner.init, KEY), jax.eval_shape(lambda: replay.init(7, *sizes)).data
+    update, encode = (learner.update, state, batch, KEY), (learner.method.encode, state.params, batch.obs)
+    for found, least in ((products(*update, width=17), 11), (products(*encode, width=17), 3)):
+        assert len(found) >= least
+        assert all("precision = [HIGHEST, HIGHEST]" in line and "bf16" not in line for line in found), found
+    others = [line for width in (11, *density.values()) for line in products(*update, width=width)]
+    kinds = {"float32": "[HIGHEST, HIGHEST]", "default": "[DEFAULT, DEFAULT]", "bfloat16": "bf16"}
+    assert others
+    assert all(kinds[precision] in line for line in others), others

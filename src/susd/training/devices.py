@@ -88,7 +88,9 @@ class Devices:
         return jax.tree.map(self._whole, tree) if self.processes > 1 else tree
 
     def _whole(self, array: jax.Array) -> Any:
-        return array if array.is_fully_addressable else np.asarray(self._replicate(array).addressable_data(0))
+        if array.is_fully_addressable:
+            return array
+        return np.asarray((array if array.is_fully_replicated else self._replicate(array)).addressable_data(0))
 
     @cached_property
     def _replicate(self) -> Callable[[jax.Array], jax.Array]:
