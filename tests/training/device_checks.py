@@ -1,4 +1,4 @@
-"""What four simulated devices compute, compared with one. Run by test_devices.py in a child, since JAX counts its devices once.
+"""What four simulated devices compute, compared with one; test_devices.py runs it, since JAX counts its devices once.
 
 Prints one JSON object.
 """
