@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 DATA = (
     "susd/py.typed",
     "susd/experiments/suites/smoke.toml",
-    "susd/experiments/suites/2d-quick.toml",
+    "susd/experiments/suites/2d.toml",
     "susd/experiments/suites/paper.toml",
     "susd/report/page.html",
     "susd/report/paper.csv",

@@ -1,5 +1,6 @@
 """Suites: the jobs that a file declares, and the errors of bad files."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from susd.experiments import scheduler, suite
 from susd.experiments.job import check_tasks
 from susd.methods.registry import methods
 from susd.tasks.registry import tasks
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 @pytest.mark.parametrize("name", suite.names())
@@ -26,11 +29,11 @@ def test_shipped_suites_load(name: str) -> None:
 
 def test_main_suite_is_complete() -> None:
     """All methods, both 2D environments and all of their tasks."""
-    jobs = suite.load("2d-quick").jobs
+    jobs = suite.load("2d").jobs
     for env in ("gunner", "multi_particle"):
         for method in (*(name for name, card in methods().items() if not card.base), "flat"):
             mine = [job for job in jobs if job.environment == env and job.method == method]
-            assert len({job.seed for job in mine}) == 3
+            assert len({job.run for job in mine}) >= 3
             assert {job.config["task"] for job in mine if job.phase == "downstream"} == {
                 name for name, entry in tasks().items() if entry.env == env
             }
@@ -44,6 +47,69 @@ def test_seeds_and_layouts_are_a_latin_square() -> None:
     assert len(square) == 9
     for one, other in ((0, 1), (0, 2), (1, 2)):
         assert len({(entry[one], entry[other]) for entry in square}) == 9
+
+
+def test_main_suite_contains_the_skills_in_use() -> None:
+    """Under the same names and with the same options, so that nothing is trained or learned twice."""
+    everything = {job.name: job.hash for job in suite.load("2d").jobs}
+    again = [job for job in suite.load("use").jobs if everything.get(job.name) != job.hash]
+    assert {job.phase for job in again} == {"control", "coverage"}  # these measure more than they did
+
+
+def test_scales() -> None:
+    """A larger scale continues a smaller one; all methods have a seed before the next one begins."""
+    jobs = {scale: suite.load("2d", scale).jobs for scale in suite.load("2d").scales}
+    names = [{(job.name, job.hash) for job in of} for of in jobs.values()]
+    assert list(jobs) == ["afternoon", "night", "weekend", "cluster"]
+    assert all(less - more == set() for less, more in pairwise(names[1:]))
+    trained = [job for job in jobs["night"] if job.phase == "train" and job.environment == "gunner"]
+    assert [job.seed for job in trained] == sorted(job.seed for job in trained)
+    main = [job.label for job in jobs["weekend"]]
+    assert main.index("susd-w") > main.index("dusdi-filtered")
+
+
+SCALES = """
+scale = "small"
+[scales.small]
+seeds = [1]
+methods = ["susd"]
+tasks = { gunner = ["lim"] }
+[scales.large]
+[environments.gunner]
+tasks = ["lim", "unlim"]
+[methods.susd]
+[methods.metra]
+ways = [["goal", "joint"]]
+tasks = { gunner = ["unlim"] }
+"""
+
+
+def test_scale_of_a_file(tmp_path: Path) -> None:
+    """The scale is kept in the text, which the processes of jobs read."""
+    path = declare(tmp_path, SCALES)
+    assert [job.name for job in suite.load(path).jobs] == ["gunner/susd-s1/train", "gunner/susd-s1/lim@centre"]
+    large = suite.load(path, "large")
+    assert [job.name for job in large.jobs if job.phase != "train"] == [
+        "gunner/susd-s0/lim@centre",
+        "gunner/susd-s0/unlim@centre",
+        "gunner/metra-s0/unlim@centre-goal",
+    ]
+    assert suite.load(declare(tmp_path, large.text)).jobs == large.jobs
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("small]", "tiny]"), "scale is 'small'; it must be one of tiny, large"),
+        (('["susd"]', '["dusdi"]'), "methods has 'dusdi', which is not declared; declared are susd, metra"),
+        (("seeds", "seed"), "scales.small has the unknown key 'seed'"),
+        (("{ gunner", "{ kitchen"), "tasks has 'kitchen', which is not declared"),
+        (('"goal", "joint"', '"goal"'), "ways is .*; it must be a list of pairs"),
+    ],
+)
+def test_bad_scales(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        suite.load(declare(tmp_path, SCALES.replace(*change)), "large" if "ways" in message else "")
 
 
 def test_zero_shot_jobs_where_defined() -> None:
@@ -263,7 +329,7 @@ def test_ways_to_use_the_skills(tmp_path: Path) -> None:
 
 def test_recorded_results_remain_valid() -> None:
     """Options that came later change nothing where they have their usual values."""
-    jobs = {job.name: job for job in suite.load("2d-quick").jobs}
+    jobs = {job.name: job for job in suite.load(str(RESULTS / "2d-quick" / "suite.toml")).jobs}
     config = jobs["gunner/susd-s0/lim@0"].identity["config"]
     assert config["flat"] is False
     assert not {"interface", "policy", "context", "horizon", "skill_steps", "env", "env_options"} & config.keys()

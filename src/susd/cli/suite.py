@@ -50,6 +50,7 @@ def _verb(verbs: Any, name: str, text: str, command: Callable[..., int], only: b
     """A command about one suite and its folders."""
     verb: argparse.ArgumentParser = verbs.add_parser(name, help=text)
     verb.add_argument("suite", metavar="NAME", help="a suite of the package, or the path of your own .toml file")
+    verb.add_argument("--scale", default="", metavar="SCALE", help="how much of it, for a suite with several scales")
     verb.add_argument("--runs", type=path, metavar="DIR", help="folder of the runs; default: runs/NAME")
     verb.add_argument("--results", type=path, metavar="DIR", help="folder of the results; default: results/NAME")
     if only:
@@ -73,7 +74,8 @@ def run_list(options: argparse.Namespace) -> int:
 
     for name in suite.names():
         loaded = suite.load(name)
-        print(f"{name}: {len(loaded.jobs)} jobs. {' '.join(loaded.about.split())}")
+        scale = f" in scale {loaded.scale} of {', '.join(loaded.scales)}" if loaded.scale else ""
+        print(f"{name}: {len(loaded.jobs)} jobs{scale}. {' '.join(loaded.about.split())}")
     return 0
 
 
@@ -122,7 +124,7 @@ def run_merge(options: argparse.Namespace) -> int:
     """Add the results of SLURM tasks to those of the suite."""
     from susd.experiments import scheduler, slurm, suite
 
-    loaded = suite.load(options.suite)
+    loaded = suite.load(options.suite, options.scale)
     runs, results = scheduler.folders(loaded, options.runs, options.results)
     found = slurm.merge(loaded, runs, results)
     other = f", {found.other} jobs with other options left out" if found.other else ""
@@ -137,5 +139,5 @@ def _suite(options: argparse.Namespace) -> Any:
     workers = getattr(options, "workers", None)
     if workers is not None and not 1 <= workers <= 4096:
         raise UserError(f"--workers is {workers}; it must be from 1 to 4096")
-    loaded = suite.load(options.suite)
+    loaded = suite.load(options.suite, options.scale)
     return loaded.only(options.only) if options.only else loaded

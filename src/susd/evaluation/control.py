@@ -12,7 +12,8 @@ import numpy as np
 
 from susd.collect import rollout_skills
 from susd.envs.base import EnvSpec
-from susd.evaluation.registry import Artifacts, Evaluation, Fact, Result
+from susd.errors import UserError
+from susd.evaluation.registry import Artifacts, Evaluation, Fact, Option, Result
 from susd.factors import Factorization
 from susd.runs.tables import Row, Table, seed_table
 from susd.skills import SkillSpace
@@ -22,7 +23,7 @@ from susd.viz import figures
 if TYPE_CHECKING:
     from susd.training.agent import Agent
 
-PAIRS = 128
+PAIRS, MAX_PAIRS = 128, 10_000
 STILL = 1e-5  # distance up to which two trajectories of a factor are the same
 RARE = 0.1  # a factor that moved in a smaller share of the pairs is left out of means: too rare to say what moves it
 RESAMPLES, TAIL = 1000, 2.5  # of the bootstrap over pairs, and the percent that its interval leaves out on either side
@@ -168,6 +169,12 @@ def summarise(parts: Sequence[str], factors: Sequence[str], found: Control) -> R
     return summary
 
 
+def check_pairs(pairs: int) -> None:
+    """Refuse too few pairs for an interval, and more than fit the memory."""
+    if not 8 <= pairs <= MAX_PAIRS:
+        raise UserError(f"--pairs is {pairs}; it must be from 8 to {MAX_PAIRS}")
+
+
 def measure(agent: Agent, seed: int = 0, pairs: int = PAIRS) -> Result:
     """Which part of the skill moves which factor, with mean actions over one training episode."""
     env, trainer = agent.trainer.env, agent.trainer
@@ -248,6 +255,7 @@ EVALUATION = Evaluation(
     draw=draw,
     tables=tables,
     facts=facts,
+    options=(Option("pairs", PAIRS, "pairs of skills that are compared", check_pairs),),
     seconds=10.0,
     section="susd.report.sections.skills:control",
 )

@@ -24,6 +24,17 @@
     interface = "flat"                            # tasks without skills
     [controls.susd-w]                             # like methods, but run after all of them
 
+    [methods.dusdi]
+    ways = { gunner = [["skill", "joint"], ["goal", "factored"]] }  # pairs of interface and policy instead
+    tasks = { gunner = ["lim"] }                  # instead of those of the environment
+
+    scale = "afternoon"                           # which of the scales below is run; `--scale` chooses another
+    [scales.afternoon]                            # a part of the file; see SCALE_KEYS
+    seeds = [0]
+    methods = ["susd", "flat"]
+    controls = []
+    [scales.cluster]                              # everything
+
 Any key of a method that is not one of METHOD_KEYS is an option of its runs. Methods, environments, tasks and evaluations
 may be built in, registered by an installed package, or FILE.py:NAME. A task may be a table with options of its own:
 `tasks = [{ task = "my_task.py:Tidy", horizon = 100 }]`.
@@ -57,9 +68,22 @@ from susd.tasks.registry import TaskEntry, task_entry
 
 MAX_JOBS, MAX_SEEDS = 10_000, 1000  # of a file, and of an entry
 SHIPPED = Path(__file__).parent / "suites"
-TOP_KEYS = ("about", "seeds", "train", "evaluations", "downstream", "environments", "methods", "controls")
+TOP_KEYS = (
+    "about",
+    "seeds",
+    "train",
+    "evaluations",
+    "downstream",
+    "environments",
+    "methods",
+    "controls",
+    "scale",
+    "scales",
+)
+PARTS = ("environments", "methods", "controls", "evaluations")  # of a file; a scale may have some entries of each
+SCALE_KEYS = ("about", "seeds", "downstream", "tasks", *PARTS)
 WAYS = ("interface", "policy")  # options of a task that may be a list of values, each of which is run
-METHOD_KEYS = ("method", "environments", "seeds", "evaluations", "tasks", "layouts", "layouts_per_seed", *WAYS)
+METHOD_KEYS = ("method", "environments", "seeds", "evaluations", "tasks", "layouts", "layouts_per_seed", "ways", *WAYS)
 LAYOUT_KEYS = ("layouts", "layouts_per_seed", "every_seed_layouts", "first_seed_layouts")
 ENV_KEYS = ("env", "tasks", *LAYOUT_KEYS, "train", "downstream", "evaluations")
 TASK_KEYS = tuple(
@@ -149,6 +173,8 @@ class Suite:
     text: str  # the file
     jobs: tuple[Job, ...]
     declared: tuple[Job, ...]  # all of the file, also where `jobs` is a part
+    scale: str = ""  # the one that was chosen; empty for a file without scales
+    scales: tuple[str, ...] = ()  # all of the file
 
     def only(self, patterns: Sequence[str]) -> Suite:
         """The jobs whose names match one of the patterns (`gunner/*`, `*/susd-s0/*`), and the jobs that these need."""
@@ -167,8 +193,11 @@ def names() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
 
-def load(name: str) -> Suite:
-    """A suite of the package by its name, or your own by the path of its file; all of it is checked before any job runs."""
+def load(name: str, scale: str = "") -> Suite:
+    """A suite of the package by its name, or your own by the path of its file; all of it is checked before any job runs.
+
+    `scale` is one of those of the file instead of the one that it chooses itself.
+    """
     path = user_path("the suite", name) if name.endswith(".toml") else SHIPPED / user_path("the suite", f"{name}.toml")
     if not path.is_file():
         raise UserError(f"there is no suite {name!r}; choose one of {', '.join(names())}, or give the path of a .toml file")
@@ -177,12 +206,64 @@ def load(name: str) -> Suite:
     except UserError as error:
         raise UserError(f"cannot read the suite: {error}") from error
     try:
-        jobs = tuple(_jobs(declared))
+        scale = _chosen_scale(declared, scale)
+        jobs = tuple(_jobs(_scaled(declared, scale)))
     except UserError as error:
         raise UserError(f"suite {path.name}: {error}") from None
     if not jobs:
         raise UserError(f"suite {path.name} has no jobs")
-    return Suite(path.stem, str(declared.get("about", "")), text, jobs, jobs)
+    if scale:  # jobs of other processes read the file that is kept with the results
+        text = re.sub(r'^scale = "[^"]*"', f'scale = "{scale}"', text, count=1, flags=re.MULTILINE)
+    about, scales = str(declared.get("about", "")), tuple(_section(declared, "scales"))
+    return Suite(path.stem, about, text, jobs, jobs, scale, scales)
+
+
+def _chosen_scale(declared: dict[str, Any], wanted: str) -> str:
+    """The scale to run; empty where the file has none."""
+    scales = _section(declared, "scales")
+    if not scales:
+        if wanted or "scale" in declared:
+            raise UserError(f"scale is {shown(wanted or declared['scale'])}, but the file has no [scales]")
+        return ""
+    chosen = wanted or declared.get("scale", "")
+    if chosen not in scales or "scale" not in declared:
+        raise UserError(f"scale is {shown(chosen)}; it must be one of {', '.join(scales)}")
+    return str(chosen)
+
+
+def _scaled(declared: dict[str, Any], scale: str) -> dict[str, Any]:
+    """The part of a file that a scale runs. No option of a run differs, so that a larger scale continues a smaller one."""
+    if not scale:
+        return declared
+    chosen = declared["scales"][scale]
+    _check_keys(f"scales.{scale}", chosen, SCALE_KEYS)
+    found = declared | ({"seeds": chosen["seeds"]} if "seeds" in chosen else {})
+    for part in (part for part in PARTS if part in chosen):
+        everything = _section(declared, part)
+        found[part] = {name: everything[name] for name in _subset(chosen, part, everything)}
+    environments, tasks, options = (
+        _section(found, "environments"),
+        _section(chosen, "tasks"),
+        _section(chosen, "downstream"),
+    )
+    _subset({"tasks": list(tasks)}, "tasks", environments)
+    found["environments"] = {
+        name: settings
+        | {"tasks": tasks.get(name, _list(settings, "tasks"))}
+        | {"downstream": _section(settings, "downstream") | options}
+        for name, settings in environments.items()
+    }
+    for kind in ("methods", "controls"):
+        entries = _section(found, kind).items()
+        found[kind] = {label: _in_environments(entry, environments) for label, entry in entries}
+    return found
+
+
+def _in_environments(entry: dict[str, Any], environments: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry without the environments that a scale leaves out."""
+    if "environments" not in entry:
+        return entry
+    return entry | {"environments": [name for name in _list(entry, "environments") if name in environments]}
 
 
 def _jobs(declared: dict[str, Any]) -> list[Job]:
@@ -304,7 +385,8 @@ class _Run:
                 yield dataclasses.replace(job, evaluation=declared)
 
     def _tasks(self, trained: Config | None) -> Iterator[Job]:
-        for declared in _list(self.entry, "tasks") if "tasks" in self.entry else _list(self.settings, "tasks"):
+        own = {"tasks": _for_env(self.entry["tasks"], self.env, "tasks")} if "tasks" in self.entry else self.settings
+        for declared in _list(own, "tasks"):
             given = dict(declared) if isinstance(declared, dict) else {"task": declared}
             name = str(given.pop("task", ""))
             task = task_entry(name, self.source)
@@ -312,7 +394,7 @@ class _Run:
                 raise UserError(f"task {name!r} is one of {task.env}, not of {self.source}")
             values = self._task_options(given, trained)
             values |= {"task": name if plugins.is_file(name) else task.name, "env": task.env}
-            for interface, policy in product(_values(values, "interface"), _values(values, "policy")):
+            for interface, policy in self._ways(values):
                 self._check_way(interface, policy, values, trained)
                 preset = preset_options(values.get("preset", "quick"), task, policy)
                 way = {"interface": interface, "policy": policy}
@@ -329,6 +411,15 @@ class _Run:
             options["env_options"] = _section(self._options("train"), "env_options")
             options["env_horizon"] = self._options("train").get("horizon", 0)
         return options
+
+    def _ways(self, values: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+        """The interfaces and policies of a task: the pairs that are declared, or all combinations."""
+        if "ways" not in self.entry:
+            return list(product(_values(values, "interface"), _values(values, "policy")))
+        pairs = _for_env(self.entry["ways"], self.env, "ways")
+        if not isinstance(pairs, list) or not pairs or not all(isinstance(p, list) and len(p) == 2 for p in pairs):
+            raise UserError(f"ways is {shown(pairs)}; it must be a list of pairs [interface, policy]")
+        return [(interface, policy) for interface, policy in pairs]
 
     def _high_level_seeds(self, values: Mapping[str, Any]) -> int:
         count = values.get("seeds", 1)
