@@ -61,7 +61,7 @@ def test_intervals_have_their_coverage(statistic: object, truth: float) -> None:
 
 def test_interval_of_improvement() -> None:
     low, high = [np.arange(5.0)], [np.arange(5.0) + 100]
-    assert estimate_improvement(high, low, resamples=200) == Estimate(1.0, 1.0, 1.0, 10)
+    assert estimate_improvement(high, low, resamples=200) == Estimate(1.0, 1.0, 1.0, 10, 5)
     undecided = estimate_improvement(low, [np.arange(5.0)[::-1].copy()], resamples=500)
     assert undecided.value == 0.5
     assert undecided.low < 0.3
@@ -81,3 +81,69 @@ def test_bad_scores_are_refused() -> None:
         estimate([np.array([1.0, np.nan])])
     with pytest.raises(UserError, match="2 strata against 1"):
         estimate_improvement([np.ones(2), np.ones(2)], [np.ones(2)])
+
+
+def test_seeds_are_resampled_not_evaluations() -> None:
+    """Ten scores of each of three seeds say no more about a fourth seed than three scores do."""
+    seeds = np.repeat([0.0, 5.0, 10.0], 10)
+    by_seed = estimate([seeds + np.tile(np.linspace(-0.1, 0.1, 10), 3)], groups=[list(seeds)])
+    by_score = estimate([seeds])
+    assert (by_seed.count, by_seed.seeds) == (30, 3)
+    assert by_seed.high - by_seed.low > 2 * (by_score.high - by_score.low)
+
+
+def test_hierarchical_intervals_have_their_coverage() -> None:
+    """Skill seeds differ by 1, scores within a seed by 1; resampling scores alone would cover the truth far too rarely."""
+    rng, hits = np.random.default_rng(5), np.zeros(2)
+    for trial in range(150):
+        scores = rng.normal(0.0, 1.0, (12, 1)) + rng.normal(0.0, 1.0, (12, 5))
+        groups = [list(np.repeat(np.arange(12), 5))]
+        for i, of in enumerate((groups, None)):
+            found = estimate([scores.ravel()], groups=of, seed=trial, resamples=300)
+            hits[i] += found.low <= 0.0 <= found.high
+    assert hits[0] / 150 >= 0.88
+    assert hits[1] / 150 <= 0.8
+
+
+def test_no_interval_where_nothing_repeats() -> None:
+    """One score per task, or one seed with many scores: a bootstrap would give an interval without any width."""
+    for strata, groups in (([[1.0], [2.0], [3.0]], None), ([[1.0, 2.0, 9.0]], [[0, 0, 0]]), ([[1.0], [2.0]], [[0], [1]])):
+        found = estimate([np.array(of) for of in strata], groups=groups)
+        assert not found.known
+        assert np.isnan([found.low, found.high]).all()
+    assert not estimate_improvement([np.arange(5.0)], [np.array([1.0])]).known
+    assert estimate([np.array([2.0, 2.0])]).known  # two equal scores are a result
+
+
+def test_weighted_iqm_is_that_of_repeated_scores() -> None:
+    rng = np.random.default_rng(6)
+    scores, weights = rng.normal(size=11), rng.integers(0, 4, 11).astype(float)
+    assert iqm(scores, weights[None])[0] == pytest.approx(iqm(np.repeat(scores, weights.astype(int))))
+
+
+def test_a_seed_is_drawn_in_all_tasks() -> None:
+    """A seed that is good in every task is one observation, not one for each task."""
+    tasks, seeds = [np.array([0.0, 1.0])] * 8, [[0, 1]] * 8
+    together, apart = estimate(tasks, groups=seeds), estimate(tasks)
+    assert (together.low, together.high) == (0.0, 1.0)
+    assert apart.high - apart.low < 0.7
+
+
+def test_profile() -> None:
+    shares = statistics.profile([np.array([0.1, 0.5]), np.array([0.7, 0.9])], [0.0, 0.6, 1.0])
+    assert [found.value for found in shares] == [1.0, 0.5, 0.0]
+
+
+def test_variance_components_of_a_latin_square() -> None:
+    """Known variances are found again; an incomplete square has none."""
+    rng, found = np.random.default_rng(7), []
+    square = {(i, j, (i + j) % 3) for i in range(3) for j in range(3)}
+    for _ in range(400):
+        a, b, c = rng.normal(0, 2, 3), rng.normal(0, 1, 3), rng.normal(0, 3, 3)
+        components = statistics.variance_components(
+            {(i, j, k): a[i] + b[j] + c[k] + rng.normal(0, 0.5) for i, j, k in square}
+        )
+        assert components is not None
+        found.append(components)
+    assert np.mean(found, axis=0) == pytest.approx([4.0, 1.0, 9.0, 0.25], rel=0.2)
+    assert statistics.variance_components(dict.fromkeys(sorted(square)[:8], 1.0)) is None

@@ -1,5 +1,6 @@
 """Suites: the jobs that a file declares, and the errors of bad files."""
 
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,12 +13,12 @@ from susd.experiments.job import check_tasks
 from susd.methods.registry import methods
 from susd.tasks.registry import tasks
 
-RESULTS = Path(__file__).parents[2] / "results"
+shipped = cache(suite.load)  # the large ones take seconds
 
 
 @pytest.mark.parametrize("name", suite.names())
 def test_shipped_suites_load(name: str) -> None:
-    loaded = suite.load(name)
+    loaded = shipped(name)
     assert loaded.about
     named = {job.name for job in loaded.jobs}
     assert len(named) == len(loaded.jobs)
@@ -29,7 +30,7 @@ def test_shipped_suites_load(name: str) -> None:
 
 def test_main_suite_is_complete() -> None:
     """All methods, both 2D environments and all of their tasks."""
-    jobs = suite.load("2d").jobs
+    jobs = shipped("2d").jobs
     for env in ("gunner", "multi_particle"):
         for method in (*(name for name, card in methods().items() if not card.base), "flat"):
             mine = [job for job in jobs if job.environment == env and job.method == method]
@@ -42,7 +43,7 @@ def test_main_suite_is_complete() -> None:
 
 def test_seeds_and_layouts_are_a_latin_square() -> None:
     """Nine scores per cell: every seed of skills and every high-level seed meets every layout once."""
-    jobs = [job for job in suite.load("use").jobs if job.config.get("task") == "gunner-lim" and job.method == "susd-paced"]
+    jobs = [job for job in shipped("use").jobs if job.config.get("task") == "gunner-lim" and job.method == "susd-paced"]
     square = [(job.config["skill_seed"], job.seed - job.config["skill_seed"], job.config["layout"]) for job in jobs]
     assert len(square) == 9
     for one, other in ((0, 1), (0, 2), (1, 2)):
@@ -51,21 +52,26 @@ def test_seeds_and_layouts_are_a_latin_square() -> None:
 
 def test_main_suite_contains_the_skills_in_use() -> None:
     """Under the same names and with the same options, so that nothing is trained or learned twice."""
-    everything = {job.name: job.hash for job in suite.load("2d").jobs}
-    again = [job for job in suite.load("use").jobs if everything.get(job.name) != job.hash]
+    everything = {job.name: job.hash for job in shipped("2d").jobs}
+    again = [job for job in shipped("use").jobs if everything.get(job.name) != job.hash]
     assert {job.phase for job in again} == {"control", "coverage"}  # these measure more than they did
 
 
-def test_scales() -> None:
-    """A larger scale continues a smaller one; all methods have a seed before the next one begins."""
-    jobs = {scale: suite.load("2d", scale).jobs for scale in suite.load("2d").scales}
-    names = [{(job.name, job.hash) for job in of} for of in jobs.values()]
-    assert list(jobs) == ["afternoon", "night", "weekend", "cluster"]
-    assert all(less - more == set() for less, more in pairwise(names[1:]))
-    trained = [job for job in jobs["night"] if job.phase == "train" and job.environment == "gunner"]
+@pytest.mark.parametrize("name", ["kitchen", "bodies"])
+def test_scales(name: str) -> None:
+    """A larger scale continues a smaller one; all methods have a seed before the next one begins, variants come last."""
+    scales = shipped(name).scales
+    assert scales == shipped("2d").scales == ("afternoon", "night", "weekend", "cluster")
+    jobs = {scale: suite.load(name, scale).jobs for scale in scales}
+    assert all({*map(identity, less)} < {*map(identity, more)} for less, more in pairwise(jobs.values()))
+    trained = [job for job in jobs["night"] if job.phase == "train"]
     assert [job.seed for job in trained] == sorted(job.seed for job in trained)
-    main = [job.label for job in jobs["weekend"]]
-    assert main.index("susd-w") > main.index("dusdi-filtered")
+    labels = [job.label for job in jobs["weekend"]]
+    assert labels.index("csd" if name == "bodies" else "csd-same-size") > len(labels) - labels[::-1].index("susd") - 1
+
+
+def identity(job: suite.Job) -> tuple[str, str]:
+    return job.name, job.hash
 
 
 SCALES = """
@@ -114,7 +120,7 @@ def test_bad_scales(tmp_path: Path, change: tuple[str, str], message: str) -> No
 
 def test_zero_shot_jobs_where_defined() -> None:
     """In environments with goals, for methods whose embedding gives directions."""
-    goals = [job for job in suite.load("paper").jobs if job.phase == "zero-shot"]
+    goals = [job for job in shipped("paper").jobs if job.phase == "zero-shot"]
     assert {job.environment for job in goals} == {"ant", "half_cheetah"}
     assert {job.method for job in goals} == {"susd", "metra", "csd", "lsd", "susd-w", "susd-wf"}
 
@@ -243,7 +249,7 @@ def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_unknown_suite() -> None:
-    with pytest.raises(UserError, match=r"there is no suite 'everything'; choose one of 2d-quick, .*smoke"):
+    with pytest.raises(UserError, match=r"there is no suite 'everything'; choose one of 2d, .*smoke"):
         suite.load("everything")
 
 
@@ -329,7 +335,7 @@ def test_ways_to_use_the_skills(tmp_path: Path) -> None:
 
 def test_recorded_results_remain_valid() -> None:
     """Options that came later change nothing where they have their usual values."""
-    jobs = {job.name: job for job in suite.load(str(RESULTS / "2d-quick" / "suite.toml")).jobs}
+    jobs = {job.name: job for job in shipped("2d").jobs}
     config = jobs["gunner/susd-s0/lim@0"].identity["config"]
     assert config["flat"] is False
     assert not {"interface", "policy", "context", "horizon", "skill_steps", "env", "env_options"} & config.keys()

@@ -14,17 +14,22 @@ from PIL import Image
 
 import susd
 from experiments.run_folders import make_run
+from susd.config import configure
+from susd.downstream.config import preset_options
 from susd.errors import UserError
 from susd.experiments import metrics_store
 from susd.experiments.extract import RANDOM
 from susd.experiments.metrics_store import SECONDS, Fact
-from susd.report import parity
-from susd.report.aggregate import Score, Setting, by_way, improvements, interquartile_means
-from susd.report.build import build, report
-from susd.report.claims import claims
+from susd.report import parity, tables
+from susd.report.aggregate import Score, Setting, by_way, improvements, interquartile_means, mean_of
+from susd.report.build import build, found_in, report
+from susd.report.claims import claims, not_run
 from susd.report.labels import base
 from susd.report.load import load_results
 from susd.report.parity import Line
+from susd.report.protocol import canonical, run_reasons, task_reasons
+from susd.report.sections.tasks import score_table
+from susd.tasks.registry import task_entry
 
 BOUNDS = {"seq-easy": 56.2, "seq-medium": 37.1, "seq-hard": 18.4, "fp-easy": 19.1, "fp-medium": 47.8, "fp-hard": 76.5,
           "fp-difficult": 95.6, "lim": 173.2, "unlim": 173.2}  # fmt: skip
@@ -302,19 +307,19 @@ def test_claims_name_the_winning_rivals() -> None:
     }
     ((topic, text),) = claims([], {Setting("ant", "fixed", "fixed"): tasks}, "ant", "fixed")
     assert topic == "Tasks"
-    assert "SUSD has the highest mean in 1 of 2: b." in text
+    assert "SUSD has the highest mean in 1 of 2: b, intervals overlap." in text
     assert "It is behind in a (CSD 8.5 [8.0, 9.0] against 5.1 [5.0, 5.2], also behind METRA)." in text
     assert "the best rival, CSD," in text
     assert "It cannot be distinguished from METRA" in text
     alone = {task: {label: found[:1] for label, found in by_label.items()} for task, by_label in tasks.items()}
     ((_, text),) = claims([], {Setting("ant", "fixed", "fixed"): alone}, "ant", "fixed")
-    assert "One score per task is too few for a comparison with METRA and CSD." in text
+    assert "One seed is too few for a comparison with METRA and CSD." in text
     assert "likely" not in text
 
 
 def lines_of(results: Path, tmp_path: Path) -> list[Line]:
     data = load_results([results], tmp_path)
-    return parity.compare(data.facts, data.scores, data.presets)
+    return parity.compare(data.facts, data.scores, data.protocols)
 
 
 def test_claims_compare_like_with_like() -> None:
@@ -330,7 +335,7 @@ def test_claims_compare_like_with_like() -> None:
     found = dict(claims([], {Setting("gunner", "fixed", "fixed"): tasks}, "gunner", "fixed"))
     assert list(found) == ["Tasks", "Tasks, goal actions"]
     assert found["Tasks"].startswith("SUSD has the highest mean in 0 of 1. It is behind in a (METRA")
-    assert found["Tasks, goal actions"].startswith("SUSD has the highest mean in 2 of 2.")
+    assert found["Tasks, goal actions"].startswith("SUSD has the highest mean in 2 of 2: a; b.")
 
 
 def test_tasks_without_references(tmp_path: Path) -> None:
@@ -431,15 +436,95 @@ def test_bad_input(tmp_path: Path) -> None:
 
 
 def test_folders_that_disagree(tmp_path: Path) -> None:
-    """Are refused; a job that two folders have counts once."""
+    """The first one has the cell, all seeds of it, and the page says so; a job that two folders have counts once."""
     rows = [("", 10, "coverage_worst", 1.0)]
     for folder, config in (("a", "1"), ("b", "2"), ("c", "1")):
-        job(tmp_path / folder / "facts.jsonl", "gunner", "susd", 0, "train", "train", iter(rows), config)
-    with pytest.raises(UserError, match=r"gunner/susd-s0/train has one config in .*a and another in .*b"):
-        load_results([tmp_path / "a", tmp_path / "b"], tmp_path)
+        for seed in (0, 1) if folder == "b" else (0,):
+            job(tmp_path / folder / "facts.jsonl", "gunner", "susd", seed, "train", "train", iter(rows), config)
+    data = load_results([tmp_path / "a", tmp_path / "b"], tmp_path)
+    assert [(fact.config_hash, fact.seed) for fact in data.facts] == [("1", 0)]
+    assert data.left_out == ["2 jobs of b are left out: a has them with other options."]
     same = load_results([tmp_path / "a", tmp_path / "c"], tmp_path)
     assert len(same.facts) == 1
+    assert same.left_out == []
     assert same.seconds == {"gunner": 90.0}
+
+
+def test_kitchen_tasks_are_compared_with_the_paper(tmp_path: Path) -> None:
+    """They have no fixed layouts; the paper prints means of the whole training."""
+    curve = [("bip@random", e, "discounted", float(e)) for e in (0, 100, 200)]
+    job(tmp_path / "facts.jsonl", "kitchen", "susd", 0, "bip@random", "downstream",
+        iter([*curve, ("bip@random", 200, "last_quarter_discounted", 200.0)]))  # fmt: skip
+    rows = [line for line in lines_of(tmp_path, tmp_path) if (line.row.subject, line.row.label) == ("bip", "susd")]
+    (line,) = [line for line in rows if line.row.source == "Tasks (main figure)"]
+    assert line.ours is not None
+    assert line.ours.value == 100.0
+    assert "200 of 10,000 episodes" in line.notes[0]
+    assert line.result == "ours is higher, one seed"
+
+
+def test_recorded_environments_are_not_called_missing() -> None:
+    folders = [tables.ROOT / "results" / name for name in ("kitchen", "ant", "half_cheetah")]
+    lines = not_run([fact for folder in folders for fact in metrics_store.load(folder / "facts.jsonl")])
+    assert lines[0] == "Not run: 2D-Gunner and Multi-Particle."
+    known = {(line.row.environment, line.row.quantity) for line in recorded_lines() if line.ours is not None}
+    assert known >= {
+        ("kitchen", "downstream"),
+        ("kitchen", "completions"),
+        ("ant", "zero_shot"),
+        ("half_cheetah", "zero_shot"),
+    }
+
+
+def recorded_lines() -> list[Line]:
+    folders = list(found_in(tables.ROOT / "results"))
+    data = load_results(folders, folders[0])
+    return parity.compare(data.facts, data.scores, data.protocols)
+
+
+def test_one_seed_has_no_interval_and_is_grey(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for seed, label in ((0, "susd"), (0, "metra"), (1, "metra")):
+        for task, layout in itertools.product(("fp-easy", "seq-easy"), ("1", "2")):
+            job(tmp_path / "facts.jsonl", "multi_particle", label, seed, f"{task}@{layout}", "downstream",
+                task_numbers(rng, task, layout, 0.9 if label == "susd" else 0.4))  # fmt: skip
+    data = load_results([tmp_path], tmp_path)
+    (by_task,) = data.scores.values()
+    assert not mean_of(by_task["fp-easy"]["susd"]).known  # two layouts, one set of skills
+    assert not interquartile_means(by_task)["susd"].known
+    assert mean_of(by_task["fp-easy"]["metra"]).known
+    table = score_table("", by_task, ["susd", "metra"])
+    assert table.count('class="value single"') == 2
+    assert table.count("n = 1") == 2
+    assert "best" not in table.partition("METRA")[0]
+    assert "One seed on a side allows no comparison in seq-easy and fp-easy." in str(
+        claims([], data.scores, "multi_particle", "fixed")
+    )
+
+
+def test_labels_say_what_was_trained(tmp_path: Path) -> None:
+    """Not what a suite calls it: `metra` with as many dimensions as SUSD, and runs on random layouts."""
+    assert canonical("metra", "gunner", {"method": "metra", "skill_dim": 6}) == "metra-same-size"
+    assert canonical("metra-2", "gunner", {"method": "metra"}) == "metra"
+    assert canonical("metra-goal", "gunner", {"method": "metra", "skill_dim": 6}) == "metra-same-size-goal"
+    random = {"method": "susd-paced", "env_options": {"layout": "random"}}
+    assert canonical("susd-paced-goal-entity", "multi_particle", random) == "susd-paced-goal-entity-random"
+    assert canonical("susd-one-layout", "multi_particle", {"method": "susd", "env_options": {"layout": "0"}}) == "susd"
+    data = load_results([tables.ROOT / "results" / "use"], tmp_path)
+    assert all(
+        fact.label.endswith(RANDOM) or fact.label == "flat" for fact in data.facts if fact.environment == "multi_particle"
+    )
+    assert {fact.job.partition("/")[0] for fact in data.facts} <= {"gunner", "multi_particle"}
+
+
+def test_what_distinguishes_a_run_from_the_paper() -> None:
+    assert run_reasons("gunner", {"method": "metra"}) == ("preset quick",)
+    small = configure("gunner", "paper", method="metra", hidden=256).changes()
+    assert run_reasons("gunner", small) == ("hidden 256 instead of 1024",)
+    assert run_reasons("gunner", configure("gunner", "paper", method="metra").to_json()) == ()
+    task = {"task": "gunner-lim", "preset": "paper"} | preset_options("paper", task_entry("gunner-lim"))
+    assert task_reasons(task) == ()
+    assert task_reasons(task | {"hidden": 256}) == ("hidden 256 instead of 1024",)
 
 
 def test_report_of_one_run(tmp_path: Path) -> None:

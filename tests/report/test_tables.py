@@ -11,11 +11,11 @@ from susd.errors import UserError
 from susd.experiments import metrics_store
 from susd.experiments.metrics_store import select
 from susd.report import parity, tables
+from susd.report.build import found_in
 from susd.report.load import load_results
 
 RESULTS = tables.ROOT / "results"
 FOLDERS = sorted(path.parent for path in RESULTS.glob("**/facts.jsonl"))
-ON_THE_PAGE = sorted(path.parent for path in RESULTS.glob("*/facts.jsonl"))  # what `susd report` reads by default
 
 
 @pytest.mark.parametrize("name", tables.TABLES)
@@ -36,8 +36,8 @@ def test_changed_value_is_corrected() -> None:
 
 
 def test_parity_is_of_the_recorded_facts(tmp_path: Path) -> None:
-    data = load_results(ON_THE_PAGE, tmp_path)
-    lines = parity.compare(data.facts, data.scores, data.presets)
+    data = load_results(list(found_in(RESULTS)), tmp_path)
+    lines = parity.compare(data.facts, data.scores, data.protocols)
     recorded = (RESULTS / "parity.csv").read_text()
     assert parity.to_csv(lines) == recorded, "run `susd report`"
     assert sum(row["result"] != "not run" for row in csv.DictReader(recorded.splitlines())) > 90

@@ -1,86 +1,190 @@
-"""Statistics of a few seeds: mean, interquartile mean, stratified bootstrap intervals, probability of improvement."""
+"""Statistics of a few seeds: means, interquartile means, probability of improvement, profiles, variance components.
+
+The unit is the seed of the skills. Scores of one set of skills, with other high-level seeds or layouts, are not
+independent: the bootstrap draws seeds first and then scores within each seed (Davison and Hinkley, 1997). A seed that is
+drawn is drawn in all tasks. Where only one seed is known there is no interval, however many scores it has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from susd.errors import UserError
 
-RESAMPLES = 10_000
+RESAMPLES = 2000
 LEVEL = 0.95
 
-Strata = Sequence[np.ndarray]  # one array of scores per stratum, for instance per task; each entry is one seed
+Strata = Sequence[np.ndarray]  # one array of scores per stratum, for instance per task
+Groups = Sequence[Sequence[Hashable]] | None  # the seed of every score, by stratum; None: every score has its own
+Square = tuple[Hashable, Hashable, Hashable]  # a cell of a Latin square: row, column, letter
+Statistic = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its bootstrap interval, and the number of scores that it was computed from."""
+    """A value with its bootstrap interval, the number of scores that it was computed from, and that of their seeds."""
 
     value: float
-    low: float
+    low: float  # not a number where nothing is repeated
     high: float
     count: int
+    seeds: int
+
+    @property
+    def known(self) -> bool:
+        """Whether it has an interval."""
+        return not math.isnan(self.low)
 
 
-def mean(scores: np.ndarray) -> np.ndarray:
-    """The mean over the last axis."""
-    return np.mean(scores, axis=-1)
+def mean(scores: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """The mean over the last axis; weights [.., n] say how often each score counts."""
+    if weights is None:
+        return np.mean(scores, axis=-1)
+    return (weights * scores).sum(axis=-1) / weights.sum(axis=-1)
 
 
-def iqm(scores: np.ndarray) -> np.ndarray:
+def iqm(scores: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
     """The interquartile mean over the last axis: a quarter of the scores is cut off at each end, rounded down."""
-    ordered = np.sort(scores, axis=-1)
-    count = ordered.shape[-1]
-    return ordered[..., count // 4 : count - count // 4].mean(axis=-1)
+    order = np.argsort(scores, axis=-1)
+    scores = np.take_along_axis(scores, order, axis=-1)
+    weights = np.ones_like(scores) if weights is None else weights[..., order]
+    total = weights.sum(axis=-1, keepdims=True)
+    cut, end = total // 4, np.cumsum(weights, axis=-1)
+    kept = np.clip(np.minimum(end, total - cut) - np.maximum(end - weights, cut), 0, None)
+    return (kept * scores).sum(axis=-1) / kept.sum(axis=-1)
 
 
-def improvement(first: Strata, second: Strata) -> np.ndarray:
+def improvement(first: Strata, second: Strata) -> float:
     """P(X > Y) of two methods, ties counting half, averaged over the strata; 0.5 means neither is better."""
-    return np.mean([_above(x, y) for x, y in zip(first, second, strict=True)], axis=0)
+    return float(np.mean([_above(x, y).mean() for x, y in zip(first, second, strict=True)]))
 
 
 def _above(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    difference = np.sign(x[..., :, None] - y[..., None, :])
-    return (difference.mean(axis=(-1, -2)) + 1) / 2
+    """[n, m]: 1 where a score of the first is higher, 0.5 where they are equal."""
+    return (np.sign(x[:, None] - y[None, :]) + 1) / 2
 
 
 def estimate(
-    strata: Strata, statistic: Callable[[np.ndarray], np.ndarray] = mean, seed: int = 0, resamples: int = RESAMPLES
+    strata: Strata, statistic: Statistic = mean, groups: Groups = None, seed: int = 0, resamples: int = RESAMPLES
 ) -> Estimate:
-    """A statistic of all scores with its percentile interval; every stratum is resampled within itself."""
-    arrays = _checked(strata)
-    drawn = _resample(arrays, np.random.default_rng(seed), resamples)
-    interval = _interval(statistic(np.concatenate(drawn, axis=-1)))
-    return Estimate(float(statistic(np.concatenate(arrays))), *interval, sum(len(a) for a in arrays))
+    """A statistic of all scores with its percentile interval."""
+    arrays, seeds = _checked(strata, groups)
+    scores = np.concatenate(arrays)
+    value, count = float(statistic(scores, None)), _repeats(seeds)
+    if count < 2:
+        return Estimate(value, math.nan, math.nan, len(scores), count)
+    weights = np.concatenate(_weights(seeds, np.random.default_rng(seed), resamples, groups is not None), axis=-1)
+    return Estimate(value, *_interval(statistic(scores, weights)), len(scores), count)
 
 
-def estimate_improvement(first: Strata, second: Strata, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
+def estimate_improvement(
+    first: Strata,
+    second: Strata,
+    groups: tuple[Groups, Groups] = (None, None),
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> Estimate:
     """The probability of improvement of the first over the second, with its percentile interval."""
-    one, other = _checked(first), _checked(second)
+    (one, own), (other, theirs) = (_checked(strata, of) for strata, of in zip((first, second), groups, strict=True))
     if len(one) != len(other):
         raise UserError(f"{len(one)} strata against {len(other)}; both methods need the same tasks")
-    rng = np.random.default_rng(seed)
-    draws = improvement(_resample(one, rng, resamples), _resample(other, rng, resamples))
-    return Estimate(float(improvement(one, other)), *_interval(draws), sum(len(a) for a in (*one, *other)))
+    value, count = improvement(one, other), sum(len(a) for a in (*one, *other))
+    seeds = min(_repeats(own), _repeats(theirs))
+    if seeds < 2:
+        return Estimate(value, math.nan, math.nan, count, seeds)
+    rng, draws = np.random.default_rng(seed), []
+    both = [_weights(of, rng, resamples, given is not None) for of, given in zip((own, theirs), groups, strict=True)]
+    for x, y, of_x, of_y in zip(one, other, *both, strict=True):
+        pairs = of_x.sum(axis=1) * of_y.sum(axis=1)
+        found = np.einsum("ri,ij,rj->r", of_x, _above(x, y), of_y)
+        draws.append(np.where(pairs > 0, found / np.maximum(pairs, 1), np.nan))
+    return Estimate(value, *_interval(np.nanmean(draws, axis=0)), count, seeds)
 
 
-def _checked(strata: Strata) -> list[np.ndarray]:
+def profile(strata: Strata, thresholds: Sequence[float], groups: Groups = None, seed: int = 0) -> list[Estimate]:
+    """The share of scores above each threshold (performance profile; Agarwal et al., 2021)."""
+    arrays, seeds = _checked(strata, groups)
+    above = np.concatenate(arrays)[:, None] > np.asarray(thresholds)[None, :]
+    shares, count = above.mean(axis=0), _repeats(seeds)
+    ends = np.full((2, len(shares)), math.nan)
+    if count > 1:
+        weights = np.concatenate(_weights(seeds, np.random.default_rng(seed), RESAMPLES, groups is not None), axis=-1)
+        draws = weights @ above / weights.sum(axis=-1, keepdims=True)
+        ends = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return [
+        Estimate(float(x), float(low), float(high), len(above), count) for x, low, high in zip(shares, *ends, strict=True)
+    ]
+
+
+def variance_components(
+    cells: Mapping[tuple[Hashable, Hashable, Hashable], float],
+) -> tuple[float, float, float, float] | None:
+    """The variance due to each factor of a complete Latin square, and the rest; None if a cell is missing.
+
+    `cells` maps (row, column, letter) to a score: skill seed, high-level seed and layout. Components are those of the
+    analysis of variance, (mean square - mean square of the rest) / n, at least 0.
+    """
+    levels = [sorted({key[axis] for key in cells}, key=repr) for axis in range(3)]
+    n = len(levels[0])
+    pairs = [len({(key[i], key[j]) for key in cells}) for i, j in ((0, 1), (0, 2), (1, 2))]
+    if n < 3 or {len(of) for of in levels} != {n} or len(cells) != n * n or set(pairs) != {n * n}:
+        return None
+    centre = np.mean(list(cells.values()))
+    squares = [
+        n * sum((np.mean([v for key, v in cells.items() if key[axis] == level]) - centre) ** 2 for level in levels[axis])
+        for axis in range(3)
+    ]
+    rest = sum((value - centre) ** 2 for value in cells.values()) - sum(squares)
+    noise = max(0.0, float(rest)) / ((n - 1) * (n - 2))
+    one, two, three = (max(0.0, (float(square) / (n - 1) - noise) / n) for square in squares)
+    return one, two, three, noise
+
+
+def _checked(strata: Strata, groups: Groups) -> tuple[list[np.ndarray], list[list[Hashable]]]:
     arrays = [np.asarray(scores, float).ravel() for scores in strata]
     if not arrays or any(len(scores) == 0 for scores in arrays):
         raise UserError("statistics need at least one score in every stratum")
     if not all(np.isfinite(scores).all() for scores in arrays):
         raise UserError("statistics need finite scores")
-    return arrays
+    names: list[list[Hashable]] = [list(range(len(a))) for a in arrays] if groups is None else [list(of) for of in groups]
+    if [len(of) for of in names] != [len(a) for a in arrays]:
+        raise UserError("statistics need one seed for every score")
+    return arrays, names
 
 
-def _resample(strata: list[np.ndarray], rng: np.random.Generator, resamples: int) -> list[np.ndarray]:
-    """Every stratum drawn with replacement from itself, [resamples, n] each."""
-    return [scores[rng.integers(0, len(scores), (resamples, len(scores)))] for scores in strata]
+def _repeats(seeds: list[list[Hashable]]) -> int:
+    """The most seeds that a stratum has; with one in each, nothing is repeated."""
+    return max(len(set(of)) for of in seeds)
+
+
+def _weights(
+    seeds: list[list[Hashable]], rng: np.random.Generator, resamples: int, shared: bool = True
+) -> list[np.ndarray]:
+    """How often every score is drawn, [resamples, n] by stratum: seeds with replacement, then scores within each seed.
+
+    A seed of that name is the same one in all strata, unless they share none.
+    """
+    if not shared:
+        return [_weights([of], rng, resamples)[0] for of in seeds]
+    names = sorted({name for of in seeds for name in of}, key=repr)
+    drawn = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), resamples)
+    found = []
+    for of in seeds:
+        weights = np.zeros((resamples, len(of)))
+        for column, name in enumerate(names):
+            mine = [index for index, other in enumerate(of) if other == name]
+            if len(mine) == 1:
+                weights[:, mine[0]] = drawn[:, column]
+            elif mine:
+                weights[:, mine] = rng.multinomial(drawn[:, column] * len(mine), np.full(len(mine), 1 / len(mine)))
+        found.append(weights)
+    return found
 
 
 def _interval(draws: np.ndarray) -> tuple[float, float]:
-    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.nanquantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)

@@ -144,11 +144,12 @@ CARDS = (
             "adaptive_alpha": False,
         },
         own={
-            "multi_particle": {"alpha_init": 0.3},
+            "gunner": {"features": "filtered"},
+            "multi_particle": {"alpha_init": 0.3, "features": "filtered"},
             "ant": {"disentangle": 0.0},  # a single factor: there are no others
             "half_cheetah": {"disentangle": 0.0},
         },
-        quick={"prior": "one_hot", "adaptive_alpha": True},
+        quick={"prior": "one_hot", "adaptive_alpha": True, "features": "full"},
         colour="#E69F00",
         metrics={"opponent_accuracy": "Opponent accuracy"} | DISCRIMINATOR_METRICS,
         directions=False,

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
 from susd.experiments.extract import FLAT
 from susd.experiments.metrics_store import Fact
-from susd.experiments.statistics import Estimate, estimate, estimate_improvement, iqm
+from susd.experiments.statistics import Estimate, estimate, estimate_improvement, iqm, profile, variance_components
 from susd.report.labels import base, in_order, pretrained, split_way
 from susd.tasks.registry import tasks as registered_tasks
 
 SCORE = "last_quarter_discounted"
-CURVE_RESAMPLES = 1000  # per point of a curve; a band needs less precision than a value in a table
+CURVE_RESAMPLES = 500  # per point of a curve; a band needs less precision than a value in a table
 
 PerSeed = dict[int, float]
 
@@ -38,12 +39,33 @@ class Score:
     value: float  # mean discounted return over the last quarter of training
     references: Mapping[str, float]  # discounted returns of bound, expert and do_nothing
     curve: Mapping[int, float]  # discounted return by training episode
+    run: str = ""  # of the skills: ENVIRONMENT/LABEL-sSEED
+    job: str = ""
+
+    @property
+    def group(self) -> Hashable:
+        """What repeats: scores over one set of skills are not independent; without skills every score is."""
+        name, _, skill_seed = self.run.rpartition("-s")
+        return (self.seed, self.layout) if name.rpartition("/")[2] in ("", FLAT) else skill_seed
+
+    @property
+    def square(self) -> tuple[str, int, str]:
+        """Its cell of the Latin square: skill seed, number of the high-level seed, layout."""
+        skill_seed = self.run.rpartition("-s")[2]
+        return skill_seed, self.seed - int(skill_seed or 0), self.layout
 
     @property
     def normalised(self) -> float | None:
         """0 for doing nothing, 1 for the expert, or for the bound where there is none; None if unknown or equal."""
         low, high = self.references.get("do_nothing"), self.references.get("expert", self.references.get("bound"))
         return None if low is None or high is None or high == low else (self.value - low) / (high - low)
+
+
+class Sample(NamedTuple):
+    """Normalised scores of a method in one task, and the seed of each."""
+
+    values: np.ndarray
+    groups: list[Hashable]
 
 
 Tasks = dict[str, dict[str, list[Score]]]  # task -> label without its ending -> scores
@@ -92,7 +114,7 @@ def _score(seed: int, layout: str, block: Sequence[Fact]) -> Score | None:
     curve = {fact.step: fact.value for fact in block if fact.metric == "discounted"}
     known = {name: metrics.get(f"{name}_discounted") for name in ("bound", "expert", "do_nothing")}
     references = {name: value for name, value in known.items() if value is not None}
-    return Score(seed, layout, metrics[SCORE], references, dict(sorted(curve.items())))
+    return Score(seed, layout, metrics[SCORE], references, dict(sorted(curve.items())), block[0].run, block[0].job)
 
 
 def labels_of(tasks: Tasks) -> list[str]:
@@ -112,49 +134,83 @@ def by_way(tasks: Tasks) -> dict[tuple[str, ...], Tasks]:
 
 
 def mean_of(scores: Sequence[Score]) -> Estimate:
-    """The mean score with its interval."""
-    return over_values(tuple(score.value for score in scores))
+    """The mean score with its interval, which resamples seeds of skills."""
+    return over_values(tuple(score.value for score in scores), tuple(score.group for score in scores))
 
 
 @cache
-def over_values(values: tuple[float, ...]) -> Estimate:
+def over_values(values: tuple[float, ...], groups: tuple[Hashable, ...] | None = None) -> Estimate:
     """The mean of some values with its interval; cached, because tables, figures and sentences all need it."""
-    return estimate([np.array(values)])
+    return estimate([np.array(values)], groups=None if groups is None else [groups])
 
 
-def normalised(tasks: Tasks, label: str) -> dict[str, np.ndarray]:
+def normalised(tasks: Tasks, label: str) -> dict[str, Sample]:
     """Normalised scores of a method by task; tasks without one are left out."""
-    found = {task: [score.normalised for score in scores.get(label, ())] for task, scores in tasks.items()}
-    arrays = {task: np.array([value for value in values if value is not None], float) for task, values in found.items()}
-    return {task: values for task, values in arrays.items() if len(values)}
+    found = {task: [s for s in scores.get(label, ()) if s.normalised is not None] for task, scores in tasks.items()}
+    return {
+        task: Sample(np.array([score.normalised for score in scores], float), [score.group for score in scores])
+        for task, scores in found.items()
+        if scores
+    }
 
 
 def interquartile_means(tasks: Tasks) -> dict[str, Estimate]:
-    """The interquartile mean of normalised scores, stratified by task, of every label that has all tasks."""
-    strata = {label: normalised(tasks, label) for label in labels_of(tasks)}
-    most = max(map(len, strata.values()), default=0)
-    return {label: estimate(list(by.values()), iqm) for label, by in strata.items() if by and len(by) == most}
+    """The interquartile mean of normalised scores of every label that has all tasks."""
+    samples = {label: normalised(tasks, label) for label in labels_of(tasks)}
+    most = max(map(len, samples.values()), default=0)
+    return {
+        label: estimate([of.values for of in by.values()], iqm, [of.groups for of in by.values()])
+        for label, by in samples.items()
+        if by and len(by) == most
+    }
 
 
 def improvements(tasks: Tasks, ours: str) -> dict[str, Estimate]:
     """The probability that a score of ours is above one of each other label, over the tasks that both have."""
-    mine, result = normalised(tasks, ours), {}
-    for label in labels_of(tasks):
-        theirs = normalised(tasks, label)
-        if label != ours and (shared := [task for task in mine if task in theirs]):
-            result[label] = estimate_improvement([mine[task] for task in shared], [theirs[task] for task in shared])
-    return result
+    found = {label: improvement_over(tasks, ours, label) for label in labels_of(tasks) if label != ours}
+    return {label: of for label, of in found.items() if of is not None}
+
+
+def improvement_over(tasks: Tasks, ours: str, other: str) -> Estimate | None:
+    """The probability that a score of one label is above one of another; None if they share no task."""
+    mine, theirs = normalised(tasks, ours), normalised(tasks, other)
+    pairs = [(mine[task], theirs[task]) for task in mine if task in theirs]
+    if not pairs:
+        return None
+    values = [[pair[side].values for pair in pairs] for side in (0, 1)]
+    groups = [[pair[side].groups for pair in pairs] for side in (0, 1)]
+    return estimate_improvement(values[0], values[1], (groups[0], groups[1]))
+
+
+def profiles(tasks: Tasks, thresholds: Sequence[float]) -> dict[str, list[Estimate]]:
+    """The share of normalised scores above each threshold, of every label that has all tasks."""
+    samples = {label: list(normalised(tasks, label).values()) for label in labels_of(tasks)}
+    most = max(map(len, samples.values()), default=0)
+    return {
+        label: profile([of.values for of in by], thresholds, [of.groups for of in by])
+        for label, by in samples.items()
+        if by and len(by) == most
+    }
+
+
+def components(scores: Sequence[Score]) -> tuple[float, float, float, float] | None:
+    """The variance of normalised scores due to skill seed, high-level seed and layout, and the rest; None if incomplete."""
+    cells = {score.square: score.normalised for score in scores if score.run and score.normalised is not None}
+    return variance_components({key: value for key, value in cells.items() if value is not None})
 
 
 def repeated(tasks: Tasks, label: str) -> bool:
-    """Whether some task has several scores of a label; without any, a bootstrap within tasks has no information."""
-    return any(len(values) > 1 for values in normalised(tasks, label).values())
+    """Whether some task has scores of several seeds of a label; without any, a bootstrap has no information."""
+    return any(len(set(of.groups)) > 1 for of in normalised(tasks, label).values())
 
 
 def band(scores: Sequence[Score]) -> list[tuple[int, Estimate]]:
     """The mean curve with its interval, at the episodes that all scores were evaluated at."""
     shared = sorted(set.intersection(*(set(score.curve) for score in scores)))
-    return [(e, estimate([np.array([s.curve[e] for s in scores])], resamples=CURVE_RESAMPLES)) for e in shared]
+    groups = [[score.group for score in scores]]
+    return [
+        (e, estimate([np.array([s.curve[e] for s in scores])], groups=groups, resamples=CURVE_RESAMPLES)) for e in shared
+    ]
 
 
 def per_seed(facts: Iterable[Fact], **fields: str | int) -> dict[str, PerSeed]:
@@ -167,7 +223,7 @@ def per_seed(facts: Iterable[Fact], **fields: str | int) -> dict[str, PerSeed]:
 
 
 def over_seeds(values: PerSeed) -> Estimate:
-    """The mean over seeds with its interval."""
+    """The mean over seeds with its interval; that of one seed has none."""
     return over_values(tuple(values.values()))
 
 

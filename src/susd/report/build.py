@@ -15,6 +15,7 @@ from susd.evaluation.registry import evaluation, names
 from susd.experiments.extract import is_run
 from susd.experiments.metrics_store import FACTS
 from susd.experiments.record import record
+from susd.experiments.suite import names as suite_names
 from susd.paths import user_path
 from susd.plugins import Trust
 from susd.report import parity
@@ -29,35 +30,43 @@ from susd.runs.find import run_path, writable_run
 def report(paths: str | Path | Sequence[str | Path], out: str | Path | None = None, trust: Trust = False) -> Path:
     """Write the report of run folders and folders of results; returns the path of the page.
 
-    By default `out` is the first folder of results; RUN/report for one run; results/RUN+RUN for several runs. `trust`
-    allows to run the code of evaluations that are files (FILE.py:NAME).
+    By default `out` is the folder of results, or the folder that holds several; RUN/report for one run;
+    results/RUN+RUN for several runs. `trust` allows to run the code of evaluations that are files (FILE.py:NAME).
     """
     given = [paths] if isinstance(paths, str | Path) else paths
     if not isinstance(given, Sequence) or isinstance(given, bytes):
         raise UserError(f"paths is {shown(paths)}; it must be a path or a list of them")
     if not given:
         raise UserError("a report needs at least one run folder or folder of results; none was given")
-    run_folders, results = _sort([folder for path in given for folder in _found(run_path(user_path("a path", path)))])
-    target = user_path("out", out) if out is not None else _default_out(run_folders, results)
+    run_folders, results = _sort([folder for path in given for folder in found_in(run_path(user_path("a path", path)))])
+    inside = Path(given[0]) if len(given) == 1 and not run_folders and len(results) > 1 else None
+    target = user_path("out", out) if out is not None else inside or _default_out(run_folders, results)
     if run_folders:
         record(run_folders, target, trust)
         results = [*(folder for folder in results if folder.resolve() != target.resolve()), target]
     return build(results, target)
 
 
-def _found(path: Path) -> Iterator[Path]:
+def found_in(path: Path) -> Iterator[Path]:
     """The folder itself, or the run folders and folders of results that it contains."""
     if not path.is_dir():
         raise UserError(f"there is no folder {path}")
     if is_run(path) or (path / FACTS).is_file():
         yield path
         return
-    inside = [
-        folder for folder in sorted(path.iterdir()) if folder.is_dir() and (is_run(folder) or (folder / FACTS).is_file())
-    ]
+    inside = [folder for folder in sorted(path.iterdir(), key=_current_first) if folder.is_dir() and _is_source(folder)]
     if not inside:
         raise UserError(f"{path} is neither a run folder nor a folder of results ({FACTS}), and contains none")
     yield from inside
+
+
+def _is_source(folder: Path) -> bool:
+    return is_run(folder) or (folder / FACTS).is_file()
+
+
+def _current_first(folder: Path) -> tuple[bool, str]:
+    """Results of suites that the package has come before those of earlier ones, which they replace."""
+    return folder.name not in suite_names(), folder.name
 
 
 def _sort(folders: Sequence[Path]) -> tuple[list[Path], list[Path]]:
@@ -75,7 +84,7 @@ def _default_out(run_folders: Sequence[Path], results: Sequence[Path]) -> Path:
 def build(results: Sequence[Path], out: Path) -> Path:
     """Write the report of folders of results."""
     data = load_results(results, out)
-    lines = parity.compare(data.facts, data.scores, data.presets)
+    lines = parity.compare(data.facts, data.scores, data.protocols)
     content = {
         "Summary": overview.summary(data),
         "Training": runs.training(data),

@@ -107,6 +107,24 @@ def intervals(
     return path
 
 
+def profiles(path: Path, levels: Sequence[float], shares: Mapping[str, Sequence[Estimate]], looks: Looks) -> Path:
+    """The share of normalised scores above each level, with its band where seeds repeat."""
+    with drawing(path, NARROW, 2.9) as figure:
+        axes = figure.add_subplot()
+        for label, found in shares.items():
+            view = looks[label]
+            low, mean, high = ([getattr(e, name) for e in found] for name in ("low", "value", "high"))
+            axes.fill_between(levels, low, high, color=view.colour, alpha=0.12, linewidth=0, step="post")
+            width = 2.2 if label == OURS else 1.2
+            axes.step(levels, mean, where="post", color=view.colour, linestyle=view.line, linewidth=width)
+            axes.plot([], [], color=view.colour, linestyle=view.line, linewidth=width, label=title_of(label))
+        axes.set_title("Performance profile", loc="left", fontweight="bold")
+        axes.set(xlabel="normalised score", ylabel="share of scores above", ylim=(-0.03, 1.03))
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside lower center", ncols=3, fontsize=7.5, columnspacing=1.2)
+    return path
+
+
 def coverage(path: Path, title: str, cells: Mapping[str, PerSeed], references: Mapping[str, float], looks: Looks) -> Path:
     """Bars of the mean share of visited cells, every seed a point; lines for policies that did not learn."""
     with drawing(path, NARROW, 2.9) as figure:

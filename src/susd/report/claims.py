@@ -46,9 +46,9 @@ def setting_title(setting: Setting, settings: Sequence[Setting]) -> str:
 
 
 def format_estimate(found: Estimate, digits: int = 1, scale: float = 1.0, unit: str = "") -> str:
-    """A mean with its interval; a single score has no interval."""
+    """A mean with its interval; what is not repeated has none."""
     value, low, high = (decimal(scale * part, digits) for part in (found.value, found.low, found.high))
-    return f"{value}{unit}" if found.count == 1 else f"{value}{unit} [{low}, {high}]"
+    return f"{value}{unit}" if not found.known else f"{value}{unit} [{low}, {high}]"
 
 
 def decimal(value: float, digits: int) -> str:
@@ -62,13 +62,13 @@ def in_words(words: Sequence[str]) -> str:
 
 
 def overlap(one: Estimate, other: Estimate) -> bool:
-    """Whether two intervals share a point; a single score has no interval, so overlap cannot be ruled out."""
-    return one.count == 1 or other.count == 1 or (one.low <= other.high and other.low <= one.high)
+    """Whether two intervals share a point; one seed has no interval, so overlap cannot be ruled out."""
+    return not one.known or not other.known or (one.low <= other.high and other.low <= one.high)
 
 
 def _close(one: Estimate, other: Estimate) -> str:
-    if min(one.count, other.count) == 1:
-        return ", a single score on one side"
+    if not (one.known and other.known):
+        return ", a single seed on one side"
     return ", intervals overlap" if overlap(one, other) else ""
 
 
@@ -115,28 +115,32 @@ def main_results(facts: Sequence[Fact], environment: str, way: str) -> list[Clai
 
 
 def _tasks(tasks: Tasks) -> list[str]:
-    """Which tasks SUSD leads, and which methods lead the others."""
-    led, lost = [], []
+    """Which tasks SUSD leads, and which methods lead the others; a task with one seed on a side allows no claim."""
+    led, lost, single = [], [], []
     for task, by_label in tasks.items():
         rivals = {label: mean_of(found) for label, found in by_label.items() if is_rival(label)}
         if OURS not in by_label or not rivals:
             continue
         ours = mean_of(by_label[OURS])
-        order = sorted(rivals, key=lambda label: -rivals[label].value)
-        above = [label for label in order if rivals[label].value > ours.value]
-        if not above:
-            led.append(task)
+        known = {label: found for label, found in rivals.items() if found.known}
+        if not ours.known or not known:
+            single.append(task)
             continue
-        close = _close(rivals[above[0]], ours)
+        order = sorted(known, key=lambda label: -known[label].value)
+        above = [label for label in order if known[label].value > ours.value]
+        if not above:
+            led.append(f"{task}{_close(known[order[0]], ours)}")
+            continue
+        close = _close(known[above[0]], ours)
         more = f", also behind {in_words([title_of(label) for label in above[1:]])}" if above[1:] else ""
-        best = f"{title_of(above[0])} {format_estimate(rivals[above[0]])}"
+        best = f"{title_of(above[0])} {format_estimate(known[above[0]])}"
         lost.append(f"{task} ({best} against {format_estimate(ours)}{close}{more})")
-    if not led and not lost:
-        return []
-    count = len(led) + len(lost)
-    which = f": {in_words(led)}" if led and lost else ""
-    behind = [f"It is behind in {in_words(lost)}."] if lost else []
-    return [f"SUSD has the highest mean in {len(led)} of {count}{which}.", *behind]
+    sentences = []
+    if led or lost:
+        which = f": {'; '.join(led)}" if led else ""
+        sentences.append(f"SUSD has the highest mean in {len(led)} of {len(led) + len(lost)}{which}.")
+    sentences += [f"It is behind in {in_words(lost)}."] if lost else []
+    return sentences + ([f"One seed on a side allows no comparison in {in_words(single)}."] if single else [])
 
 
 def _over_tasks(tasks: Tasks) -> list[str]:
@@ -147,7 +151,8 @@ def _over_tasks(tasks: Tasks) -> list[str]:
         return []
     best = max(rivals, key=lambda label: rivals[label].value)
     both = f"SUSD {format_estimate(iqm[OURS], 2)}, the best rival, {title_of(best)}, {format_estimate(rivals[best], 2)}"
-    sentences = [f"Interquartile mean of normalised scores: {both}."]
+    known = iqm[OURS].known and rivals[best].known
+    sentences = [f"Interquartile mean of normalised scores: {both}."] if known else []
     several = {label: repeated(tasks, OURS) and repeated(tasks, label) for label in better if is_rival(label)}
     against = {label: better[label] for label, known in several.items() if known}
     higher = [title_of(label) for label, found in against.items() if found.low > 0.5]
@@ -160,7 +165,7 @@ def _over_tasks(tasks: Tasks) -> list[str]:
             chances = {label: f"probability of being higher {format_estimate(against[label], 2)}" for label in labels}
             sentences.append(f"{words} {in_words([f'{title_of(label)} ({chance})' for label, chance in chances.items()])}.")
     if single := [title_of(label) for label, known in several.items() if not known]:
-        sentences.append(f"One score per task is too few for a comparison with {in_words(single)}.")
+        sentences.append(f"One seed is too few for a comparison with {in_words(single)}.")
     return sentences
 
 
@@ -172,6 +177,10 @@ def _leader(
     if OURS not in found or len(found) < 2:
         return []
     ours, sign = found[OURS], 1 if low else -1
+    if not ours.known or not any(of.known for label, of in found.items() if label != OURS):
+        each = in_words([f"{title_of(label)} {decimal(scale * of.value, digits)}{unit}" for label, of in found.items()])
+        return [(topic, f"One seed on a side allows no comparison: {each}.")]
+    found = {label: of for label, of in found.items() if of.known}
     values_of = {label: f"{title_of(label)} {format_estimate(of, digits, scale, unit)}" for label, of in found.items()}
     rivals = sorted((label for label in found if label != OURS), key=lambda label: sign * found[label].value)
     ahead = [label for label in rivals if sign * found[label].value < sign * ours.value]

@@ -14,9 +14,11 @@ from susd.report.aggregate import Setting, Tasks, by_environment, downstream
 from susd.report.claims import group_title, setting_title
 from susd.report.html import anchor
 from susd.report.labels import Look, base, looks
+from susd.report.protocol import Reasons, relabelled, run_reasons, task_reasons, trained_configs
 from susd.runs.untrusted import parse_toml, read_object, read_text
 
 Jobs = dict[str, tuple[str, Path, list[Fact]]]  # name -> config hash, folder, facts
+Cell = tuple[str, str, str, str]  # environment, label, phase and task: what is compared as one
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class ReportData:
     seconds: dict[str, float]  # computing time by environment
     scores: dict[Setting, Tasks]
     suites: dict[str, str]  # folder -> text of its suite file
-    presets: set[str]  # of the runs; empty if unknown
+    protocols: dict[str, Reasons]  # run or job -> what distinguishes it from the paper's protocol
+    left_out: list[str]  # sentences on results that others replace
     trajectories: list[Path]
     learning_curves: list[Path]
     looks: dict[str, Look]  # by label; one label looks the same in all figures
@@ -52,12 +55,14 @@ class ReportData:
 
 
 def load_results(folders: Sequence[Path], out: Path) -> ReportData:
-    """The facts of all folders, each job once; refuses folders without facts, and two that disagree on a job."""
+    """The facts of all folders, each job once; where two disagree on a job, the first one has its cell."""
     if not folders:
         raise UserError("a report needs at least one folder of results; none was given")
     jobs: Jobs = {}
+    protocols: dict[str, Reasons] = {}
+    left_out: list[str] = []
     for folder in folders:
-        _add_jobs(jobs, folder)
+        left_out += _add_jobs(jobs, folder, protocols)
     everything = [fact for name in sorted(jobs) for fact in jobs[name][2]]
     facts = [fact for fact in everything if fact.metric != SECONDS]
     seconds: dict[str, float] = {}
@@ -65,13 +70,13 @@ def load_results(folders: Sequence[Path], out: Path) -> ReportData:
         if fact.metric == SECONDS:
             seconds[fact.environment] = seconds.get(fact.environment, 0.0) + fact.value
     files = [folder / "suite.toml" for folder in folders]
-    suites = {file.resolve().parent.name: read_text(file) for file in files if file.is_file()}
     return ReportData(
         facts=facts,
         seconds=seconds,
         scores=downstream(facts),
-        suites=suites,
-        presets=presets_of_suites(suites) | _presets_of_runs(folders),
+        suites={file.resolve().parent.name: read_text(file) for file in files if file.is_file()},
+        protocols=protocols,
+        left_out=left_out,
         trajectories=_figures(folders, "trajectories"),
         learning_curves=_figures(folders, "learning_curves"),
         looks=looks(base(fact.label) for fact in facts),
@@ -83,37 +88,62 @@ def _figures(folders: Sequence[Path], name: str) -> list[Path]:
     return [path for folder in folders for path in sorted((folder / name).glob("*.png"))]
 
 
-def _add_jobs(jobs: Jobs, folder: Path) -> None:
+def _add_jobs(jobs: Jobs, folder: Path, protocols: dict[str, Reasons]) -> list[str]:
+    """Add the jobs of a folder, unless an earlier one has the same job with another config: then without that cell."""
     path = folder / FACTS
     if not path.is_file():
         raise UserError(f"{folder} has no {FACTS}; a folder of results holds one")
+    configs = read_object(folder / CONFIGS) if (folder / CONFIGS).is_file() else {}
+    facts = metrics_store.load(path)
+    trained = trained_configs(configs, facts)
     blocks: dict[str, list[Fact]] = {}
-    for fact in metrics_store.load(path):
+    for fact in relabelled(facts, trained):
         blocks.setdefault(fact.job, []).append(fact)
     if not blocks:
         raise UserError(f"{path} has no finished job; there is nothing to report")
+    shared = [name for name in blocks if name in jobs and jobs[name][0] != blocks[name][0].config_hash]
+    replaced = {_cell(blocks[name]): jobs[name][1] for name in shared}
+    suite = presets_of_suite(folder)
     for job, block in blocks.items():
-        config, before, _ = jobs.get(job, (block[0].config_hash, folder, []))
-        if config != block[0].config_hash:
-            raise UserError(f"job {job} has one config in {before} and another in {folder}; report them separately")
-        jobs[job] = config, folder, block
+        if _cell(block) not in replaced:
+            jobs[job] = block[0].config_hash, folder, block
+            _add_protocol(protocols, block[0], configs, suite)
+    count = sum(_cell(block) in replaced for block in blocks.values())
+    by = sorted({before.name for before in replaced.values()})
+    return [f"{count} jobs of {folder.name} are left out: {', '.join(by)} has them with other options."] if count else []
 
 
-def presets_of_suites(suites: Mapping[str, str]) -> set[str]:
-    """The presets that suite files name; `quick` where a file names none."""
-    found: set[str] = set()
-    for text in suites.values():
-        try:
-            found |= _presets(parse_toml(text, "the suite")) or {"quick"}
-        except UserError:
-            found.add("unknown")
-    return found
+def _cell(block: Sequence[Fact]) -> Cell:
+    task = next(
+        (fact.subject.rpartition("@")[0] for fact in block if fact.phase == "downstream" and "@" in fact.subject), ""
+    )
+    return block[0].environment, block[0].label, block[0].phase, task
 
 
-def _presets_of_runs(folders: Sequence[Path]) -> set[str]:
-    """The presets of runs that were recorded without a suite."""
-    files = [folder / CONFIGS for folder in folders if not (folder / "suite.toml").is_file()]
-    return set[str]().union(*(_presets(read_object(file)) for file in files if file.is_file()))
+def _add_protocol(protocols: dict[str, Reasons], fact: Fact, configs: Mapping[str, Any], suite: Reasons) -> None:
+    """What distinguishes a run, or the options of a task, from the paper's; by its config or else by the suite file."""
+    entry = configs.get(fact.config_hash, {}).get("config", {})
+    if fact.phase == "train":
+        known = entry.get("config")
+        protocols[fact.run] = run_reasons(fact.environment, known) if isinstance(known, dict) else suite
+    elif fact.phase == "downstream":
+        known = entry.get("config", entry)
+        protocols[fact.job] = task_reasons(known) if "task" in known else suite
+    if isinstance(known := entry.get("trained"), dict):
+        protocols.setdefault(fact.run, run_reasons(fact.environment, known))
+    protocols.setdefault(fact.run, suite)
+
+
+def presets_of_suite(folder: Path) -> Reasons:
+    """The presets that a suite file names, as a reason; `quick` where it names none."""
+    file = folder / "suite.toml"
+    if not file.is_file():
+        return ("preset unknown, no suite file",)
+    try:
+        found = _presets(parse_toml(read_text(file), "the suite")) or {"quick"}
+    except UserError:
+        found = {"unknown"}
+    return () if found == {"paper"} else (f"preset {' and '.join(sorted(found))}",)
 
 
 def _presets(value: Any, key: str = "") -> set[str]:

@@ -15,11 +15,13 @@ from susd.experiments.metrics_store import Fact
 from susd.experiments.statistics import Estimate, estimate
 from susd.report.aggregate import Score, Setting, Tasks, over_seeds, per_seed
 from susd.report.labels import OURS, base, is_rival, pretrained, title_of
+from susd.report.protocol import Reasons
 
 EPISODES = 10_000  # of training a task in the paper
 SMOOTHING = 2500  # episodes: its curves are means of the last ten evaluations, one every 250 episodes
 LAYOUTS = {"multi_particle": ("1", "2", "3"), "gunner": ("0", "1", "3")}
 HARD_LAYOUTS = ("1", "2", "22")  # of seq-hard
+WHOLE = ("kitchen",)  # where the paper prints the mean of the whole training
 
 SOURCES = {  # what applies to all values of one table or figure of the paper
     "Factor decoding error (table)": "The original reports the least validation error over epochs and sizes, of one "
@@ -85,8 +87,8 @@ def paper() -> list[Row]:
         return [Row(**entry) for entry in csv.DictReader(file)]
 
 
-def compare(facts: Sequence[Fact], scores: Mapping[Setting, Tasks], presets: set[str]) -> list[Line]:
-    """Every value of the paper with ours; `presets` are those of our runs, empty if unknown."""
+def compare(facts: Sequence[Fact], scores: Mapping[Setting, Tasks], protocols: Mapping[str, Reasons]) -> list[Line]:
+    """Every value of the paper with ours; `protocols` says of runs and jobs what distinguishes them from the paper's."""
     known = {(fact.environment, fact.phase, fact.label) for fact in facts}
 
     def comparable(fact: Fact) -> bool:
@@ -94,28 +96,28 @@ def compare(facts: Sequence[Fact], scores: Mapping[Setting, Tasks], presets: set
         return pretrained(fact.label) == "fixed" or (fact.environment, fact.phase, base(fact.label)) not in known
 
     fixed = [fact for fact in facts if fact.phase != "downstream" and comparable(fact)]
-    steps: dict[tuple[str, str], int] = {}
-    for fact in fixed:
+    steps: dict[str, int] = {}
+    for fact in facts:
         if fact.phase == "train":
-            key = fact.environment, base(fact.label)
-            steps[key] = max(steps.get(key, 0), fact.step)
-    return [_line(row, fixed, scores, steps.get((row.environment, row.label)), presets) for row in paper()]
+            steps[fact.run] = max(steps.get(fact.run, 0), fact.step)
+    return [_line(row, fixed, scores, steps, protocols) for row in paper()]
 
 
-def _line(row: Row, facts: list[Fact], scores: Mapping[Setting, Tasks], steps: int | None, presets: set[str]) -> Line:
+def _line(
+    row: Row, facts: list[Fact], scores: Mapping[Setting, Tasks], steps: Mapping[str, int], protocols: Mapping[str, Reasons]
+) -> Line:
     if row.quantity == "downstream":
-        ours, reasons = _task(row, scores)
+        ours, reasons, used = _task(row, scores)
     elif row.quantity in CLAIMS:
         return _claim(row, facts)
     else:
-        ours, reasons = _measured(row, facts)
+        ours, reasons, used = _measured(row, facts)
     if ours is None:
         return _absent(row)
-    budget = environments()[row.environment].paper_steps
-    if steps and steps < 0.99 * budget:
-        reasons.append(f"pretrained for {steps:,} of {budget:,} steps")
-    if presets != {"paper"}:
-        reasons.append(f"preset {' and '.join(sorted(presets))}" if presets else "preset unknown, no suite file")
+    budget, done = environments()[row.environment].paper_steps, {steps[run] for run in used if run in steps}
+    if done and min(done) < 0.99 * budget:
+        reasons.append(f"pretrained for {min(done):,} of {budget:,} steps")
+    reasons += dict.fromkeys(reason for name in used for reason in protocols.get(name, ()))
     notes = ["Ours: " + ", ".join(reasons) + "."] if reasons else []
     return Line(row, ours, "no" if reasons else "yes", _verdict(float(row.paper), ours), (*notes, *_notes(row)))
 
@@ -124,18 +126,22 @@ def _absent(row: Row) -> Line:
     return Line(row, None, "", "not run", _notes(row))
 
 
-def _task(row: Row, scores: Mapping[Setting, Tasks]) -> tuple[Estimate | None, list[str]]:
-    """Our scores on fixed layouts: on the paper's if all of them were tested, else on those that were."""
-    ways = {way: scores.get(Setting(row.environment, way, "fixed"), {}) for way in ("fixed", "random")}
+def _task(row: Row, scores: Mapping[Setting, Tasks]) -> tuple[Estimate | None, list[str], list[str]]:
+    """Our scores, what differs, and the runs and jobs: on the paper's layouts if all were tested, else on those that were.
+
+    Tasks without fixed layouts are tested on random ones.
+    """
+    wanted = HARD_LAYOUTS if row.subject == "seq-hard" else LAYOUTS.get(row.environment, ())
+    tested = "fixed" if wanted else "random"
+    ways = {way: scores.get(Setting(row.environment, way, tested), {}) for way in ("fixed", "random")}
     by_way = {way: tasks.get(row.subject, {}).get(row.label, []) for way, tasks in ways.items()}
     found = by_way["fixed"] or by_way["random"]
-    wanted = HARD_LAYOUTS if row.subject == "seq-hard" else LAYOUTS.get(row.environment, ())
-    if set(wanted) <= {score.layout for score in found}:
+    if wanted and set(wanted) <= {score.layout for score in found}:
         found = [score for score in found if score.layout in wanted]
-    values = [_at(score, int(row.episode)) for score in found] if row.episode else [score.value for score in found]
-    known = [value for value in values if value is not None]
+    known = [(score, value) for score in found if (value := _value(row, score)) is not None]
     if not known:
-        return None, []
+        return None, [], []
+    found = [score for score, _ in known]
     reasons = [] if by_way["fixed"] else ["pretrained on random layouts"]
     last = max(max(score.curve, default=0) for score in found)
     if not row.episode and last < 0.97 * EPISODES:  # the paper's last evaluation is that of episode 9,750
@@ -143,9 +149,17 @@ def _task(row: Row, scores: Mapping[Setting, Tasks]) -> tuple[Estimate | None, l
     layouts = sorted({score.layout for score in found}, key=lambda layout: (len(layout), layout))
     if wanted and set(layouts) != set(wanted):
         reasons.append(f"layouts {', '.join(layouts)} instead of {', '.join(wanted)}")
-    if (policies := len({score.seed for score in found})) > 1:
+    if (policies := len({score.run for score in found})) > 1:
         reasons.append(f"{policies} pretrained policies instead of one")
-    return estimate([np.array(known)]), reasons
+    used = list(dict.fromkeys(name for score in found for name in (score.run, score.job)))
+    return estimate([np.array([value for _, value in known])], groups=[[score.group for score in found]]), reasons, used
+
+
+def _value(row: Row, score: Score) -> float | None:
+    """The part of a curve that the paper prints: in the Kitchen the mean of all of it, else its end, or one episode."""
+    if row.environment in WHOLE and score.curve:
+        return float(np.mean(list(score.curve.values())))
+    return _at(score, int(row.episode)) if row.episode else score.value
 
 
 def _at(score: Score, episode: int) -> float | None:
@@ -155,15 +169,16 @@ def _at(score: Score, episode: int) -> float | None:
     return float(np.mean([value for at, value in score.curve.items() if episode - SMOOTHING < at <= episode]))
 
 
-def _measured(row: Row, facts: list[Fact]) -> tuple[Estimate | None, list[str]]:
+def _measured(row: Row, facts: list[Fact]) -> tuple[Estimate | None, list[str], list[str]]:
     metric = {"decoding": "error", "completions": "mean"}.get(row.quantity, "")
     mine = [f for f in facts if (f.phase, f.environment, f.metric) == (row.quantity, row.environment, metric)]
     mine = [f for f in mine if row.subject in (f.subject, f.subject.partition("-")[2])]
     values = per_seed(mine).get(row.label)
     if values is None:
-        return None, []
+        return None, [], []
     reasons = ["error on held-out states"] if row.quantity == "decoding" else []
-    return over_seeds(values), reasons + ([f"{len(values)} policies instead of one"] if len(values) > 1 else [])
+    reasons += [f"{len(values)} policies instead of one"] if len(values) > 1 else []
+    return over_seeds(values), reasons, list(dict.fromkeys(f.run for f in mine if base(f.label) == row.label))
 
 
 def _claim(row: Row, facts: list[Fact]) -> Line:
@@ -176,7 +191,10 @@ def _claim(row: Row, facts: list[Fact]) -> Line:
         return _absent(row)
     ours, best = over_seeds(values[OURS]), max(rivals, key=lambda label: rivals[label].value)
     digits = 2 if row.subject.startswith("cells") else 0
-    result = "SUSD highest" if ours.value > rivals[best].value else f"{title_of(best)} highest"
+    decided = ours.known and rivals[best].known
+    result = (
+        "one seed" if not decided else "SUSD highest" if ours.value > rivals[best].value else f"{title_of(best)} highest"
+    )
     theirs = f"The best rival, {title_of(best)}, has {rivals[best].value:.{digits}f}."
     return Line(row, ours, "no", result, (theirs, note))
 
@@ -194,9 +212,10 @@ def _notes(row: Row) -> tuple[str, ...]:
 
 
 def _verdict(theirs: float, ours: Estimate) -> str:
-    if ours.count > 1 and ours.low <= theirs <= ours.high:
+    if ours.known and ours.low <= theirs <= ours.high:
         return "paper's is inside our interval"
-    return "ours is higher" if ours.value > theirs else "ours is lower" if ours.value < theirs else "equal"
+    side = "ours is higher" if ours.value > theirs else "ours is lower" if ours.value < theirs else "equal"
+    return side if ours.known or side == "equal" else f"{side}, one seed"
 
 
 def to_csv(lines: Sequence[Line]) -> str:
@@ -204,10 +223,10 @@ def to_csv(lines: Sequence[Line]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     head = ("source", "environment", "quantity", "subject", "method", "episode", "paper", "paper_spread", "in_paper")
-    writer.writerow([*head, "ours", "low", "high", "scores", "same_protocol", "result", "note"])
+    writer.writerow([*head, "ours", "low", "high", "scores", "seeds", "same_protocol", "result", "note"])
     for line in lines:
         row, ours = line.row, line.ours
-        numbers = [""] * 4 if ours is None else [*(f"{x:.6g}" for x in (ours.value, ours.low, ours.high)), str(ours.count)]
+        numbers = [""] * 5 if ours is None else [f"{ours.value:.6g}", *_ends(ours), str(ours.count), str(ours.seeds)]
         first = [
             row.source,
             row.environment,
@@ -221,3 +240,8 @@ def to_csv(lines: Sequence[Line]) -> str:
         ]
         writer.writerow([*first, *numbers, line.same, line.result, " ".join([SOURCES[row.source], *line.notes]).strip()])
     return out.getvalue()
+
+
+def _ends(found: Estimate) -> list[str]:
+    """The interval; empty where nothing repeats."""
+    return [f"{end:.6g}" for end in (found.low, found.high)] if found.known else ["", ""]

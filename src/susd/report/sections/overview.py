@@ -144,10 +144,10 @@ def _parity_row(line: Line, notes: Sequence[str]) -> list[str]:
 def definitions(data: ReportData) -> Parts:
     """How to read the values, and where they come from."""
     points = [
-        "Intervals are 95 % percentile bootstrap intervals. With three scores such an interval reaches from the lowest to "
-        "the highest, and is still too narrow. A single score has no interval, nor has an aggregate of one score per task.",
-        "A score is one seed on one layout. Where a seed was tested on several layouts its scores share one skill policy, "
-        "so intervals are narrower than those of as many seeds would be.",
+        "Intervals are percentile bootstrap intervals, nominally of 95 %. They resample seeds of skills first and scores "
+        "within each seed second, because scores over one set of skills are not independent. With three seeds a percentile "
+        "interval is too narrow: without variance within seeds it is the range of three values, which holds the median of "
+        "their distribution in 75 % of cases. One seed has no interval, however many scores it has, and is grey.",
         "A normalised score is 0 for doing nothing and 1 for the scripted expert on the same layout, or for the bound of a "
         "task without one. The expert knows the rules and acts in every step.",
         "“No skills” is SAC on primitive actions with the same number of episodes, environment steps and gradient steps.",
@@ -159,7 +159,7 @@ def definitions(data: ReportData) -> Parts:
             "one that leads there. “Entity-wise”: one network, shared by all factors, chooses each factor's part. Labels "
             "without these words have skills as high-level actions and one network for all factors, as in the paper."
         )
-    parts = [bullets(points)]
+    parts = [bullets(points), *(paragraph(line, class_="note") for line in data.left_out)]
     for folder, text in data.suites.items():
         parts.append(details(f"Suite file of {folder}", code(text)))
     if not data.suites:

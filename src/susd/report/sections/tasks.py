@@ -17,6 +17,7 @@ from susd.report.aggregate import (
     labels_of,
     mean_of,
     over_seeds,
+    profiles,
 )
 from susd.report.claims import decimal, fewer_scores, format_estimate, in_words, overlap
 from susd.report.html import Html, figure, gallery, html_table, joined, paragraph, tag
@@ -25,16 +26,17 @@ from susd.report.load import ReportData
 
 Parts = list[Html]
 MISSING = "not run"
-MARKED = "mean, interval, every score. Marked: the highest mean; ≈: its interval overlaps that one's, or is unknown."
+LEVELS = tuple(np.linspace(0.0, 1.0, 41).tolist())  # of performance profiles
+MARKED = "mean, interval, every score. Marked: the highest mean; ≈: its interval overlaps that one's. Grey: one seed."
 REFERENCES = {"do_nothing": "do nothing", "expert": "expert", "bound": "bound"}
 
 
 def cell(found: Estimate, values: Sequence[str], digits: int, best: bool = False, close: bool = False) -> Html:
-    """A mean, its interval below it, and below that the single values."""
-    value = tag("span", decimal(found.value, digits), class_="value best" if best else "value")
+    """A mean, its interval below it, and below that the single values; one seed is grey and never marked."""
+    value = tag("span", decimal(found.value, digits), class_=f"value{' best' * best}" if found.known else "value single")
     mark = tag("span", " ≈", title="not clearly apart from the best") if close else Html("")
     ends = [decimal(end, digits) for end in (found.low, found.high)]
-    interval = tag("span", f"[{', '.join(ends)}]" if found.count > 1 else "single value", class_="range")
+    interval = tag("span", f"[{', '.join(ends)}]" if found.known else "n = 1", class_="range")
     short = sum(map(len, values)) < 24  # a few stay on one line
     between = "\u00a0·\u00a0" if short else "\u00a0· "
     each = tag("span", between.join(values), class_="each") if len(values) > 1 else Html("")
@@ -56,14 +58,14 @@ def score_table(caption: str, by_task: Tasks, labels: Sequence[str]) -> Html:
         means = {label: mean_of(by_label[label]) for label in labels if label in by_label}
         if not means:
             continue
-        best = max(means, key=lambda label: means[label].value)
+        best = max((label for label in means if means[label].known), key=lambda label: means[label].value, default="")
         row: list[str] = [task]
         for label in labels:
             if label not in means:
                 row.append(MISSING)
                 continue
             each = [decimal(score.value, 1) for score in by_label[label]]
-            close = label != best and overlap(means[label], means[best])
+            close = bool(best) and label != best and means[label].known and overlap(means[label], means[best])
             row.append(cell(means[label], each, 1, label == best, close))
         known = references(by_label)
         lines = [f"{name} {known[key]:.1f}" for key, name in REFERENCES.items() if key in known]
@@ -100,7 +102,7 @@ def tasks(data: ReportData) -> Parts:
     parts = [
         paragraph(
             "A score is the result of one seed on one layout of a task: its discounted return in test episodes, averaged "
-            "over the last quarter of training. Bands and brackets are 95 % bootstrap intervals of the mean, not clipped."
+            "over the last quarter of training. Bands and brackets are intervals of the mean over seeds of skills."
         )
     ]
     for key, title, by_task in data.settings():
@@ -130,10 +132,13 @@ def aggregate(data: ReportData, key: str, by_task: Tasks) -> Parts:
         title = "Probability that SUSD scores higher"
         path = charts.intervals(data.figure_path(f"improvement-{key}"), better, title, ends, data.looks, 0.5)
         made.append(figure(path, f"Probability that SUSD scores higher: {_in_text(better)}."))
+    path = charts.profiles(data.figure_path(f"profile-{key}"), LEVELS, profiles(by_task, LEVELS), data.looks)
+    made.append(figure(path, "Performance profiles: the share of normalised scores above each level."))
     count = f"{len(by_task)} task{'s' * (len(by_task) > 1)}"
     caption = (
-        f"Over {count}. Intervals resample the scores of each task within the task; the probability, that a score of SUSD "
-        "is above one of the method, is a mean over tasks."
+        f"Over {count}. Intervals resample seeds of skills, and high-level seeds within them; a seed that is drawn is "
+        "drawn in all tasks. The probability, that a score of SUSD is above one of the method, is a mean over tasks. The "
+        "profile is the share of scores above each level."
     )
     if left := [title_of(label) for label in labels_of(by_task) if label not in iqm]:
         caption += f" Without an aggregate, because a task is missing: {in_words(left)}."
