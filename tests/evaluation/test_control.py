@@ -235,3 +235,30 @@ def test_ratio_needs_a_part_for_every_factor() -> None:
 def test_results_of_earlier_versions() -> None:
     old = {"factors": ["a", "b"], "matrix": [[1.0, 0.0], [0.0, 1.0]], "spread": {"a": 1.0, "b": 1.0}}
     assert {subject for subject, *_ in control.facts(old)} == {"a>a", "a>b", "b>a", "b>b", "a", "b"}
+
+
+def probed(policy: Policy, skills: SkillSpace) -> dict[str, Any]:
+    observations = jax.jit(lambda drawn, key: rollout(TwoPoints(), policy, drawn, 4, key)[1].next_obs)
+    changes = control.probe_matrix(FACTORS, skills, observations, KEY, 64)
+    found = control.control_matrix(FACTORS, skills, observations, KEY, 64)
+    return control.probe(changes, np.asarray(found.spreads), np.asarray(found.counted))
+
+
+def test_dimensions_of_one_part_may_belong_to_factors() -> None:
+    """A single part whose dimensions move one factor each, in any order, is told from one whose dimensions move both."""
+    whole = SkillSpace("gaussian", 1, 4)
+    apart = probed(lambda obs, z, key: 0.3 * z[:, jnp.array([2, 0, 3, 1])], whole)
+    mixed = probed(
+        lambda obs, z, key: 0.3 * z @ jnp.array([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]), whole
+    )
+    assert apart["dimensions"] == 4
+    assert apart["ratio"] > 1e3
+    assert mixed["ratio"] == pytest.approx(1.0, abs=0.25)
+    assert mixed["interval"][0] < mixed["ratio"] < mixed["interval"][1]
+
+
+def test_probe_in_facts_and_tables() -> None:
+    result = summary_of((40, 40)) | {"probe": {"ratio": 2.0, "interval": [1.5, 2.5], "dimensions": 6}}
+    facts = {(subject, metric): value for subject, _, metric, value in control.facts(result)}
+    assert (facts["", "probe_ratio"], facts["", "probe_low"], facts["", "probe_dimensions"]) == (2.0, 1.5, 6)
+    assert ("6", "2.00", "1.50 to 2.50") in control.tables({"results": [{"seed": 0, "epoch": 1, **result}]})[1].rows

@@ -8,6 +8,7 @@ import pytest
 from evaluation.two_points import STEP, TwoPoints
 from susd.collect import rollout
 from susd.envs.base import EnvSpec, Plane
+from susd.envs.multi_particle import MultiParticle
 from susd.errors import UserError
 from susd.evaluation import coverage
 from susd.factors import Factorization
@@ -114,3 +115,48 @@ def test_facts_hold_every_body_and_landmark() -> None:
 def test_steps_are_a_multiple_of_a_skill(steps: int) -> None:
     with pytest.raises(UserError, match=f"--steps is {steps}; it must be"):
         coverage.check_steps(steps)
+
+
+def joint(x: list[float], y: list[float]) -> float | None:
+    """The share of two points' configurations that is visited, each on a diagonal of its plane."""
+    obs = np.zeros((len(x), 1, 5), np.float32)
+    spec = TwoPoints().spec
+    for plane, values in zip(spec.planes, (x, y), strict=True):
+        obs[:, 0, plane.x] = obs[:, 0, plane.y] = values
+    return coverage.joint_coverage(spec, obs)
+
+
+def test_joint_coverage_needs_independent_factors() -> None:
+    """Two bodies that move alike visit as many cells each as two that do not, and far fewer configurations."""
+    line = [(i + 0.5) / coverage.COARSE for i in range(coverage.COARSE)]
+    alike = joint(line, line)
+    apart = joint([a for a in line for _ in line], [b for _ in line for b in line])
+    assert alike == pytest.approx(coverage.COARSE / coverage.COARSE**4)
+    assert apart == pytest.approx(coverage.COARSE**2 / coverage.COARSE**4)
+    assert coverage.joint_coverage(spec_of(), np.zeros((2, 1, 3))) is None  # one factor
+
+
+def test_configurations_of_flags() -> None:
+    """A factor without a body has the configurations of its landmarks, and none of them."""
+    spec = EnvSpec("flags", 3, 1, 1, Factorization.from_boundaries((0, 2, 3), ("a", "b")), (), {"x": 0, "y": 1, "z": 2})
+    obs = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 1], [0, 1, 1]], float)[:, None]
+    found = coverage.configurations(spec, obs)
+    assert found["a"][0].ravel().tolist() == [0, 1, 2, 2]
+    assert (found["a"][1], found["b"][1]) == (3, 2)
+    assert coverage.joint_coverage(spec, obs) == 3 / 6
+
+
+def test_fixed_start_repeats_one_state() -> None:
+    env = MultiParticle(layout="random")
+    start = coverage.FixedStart(env, KEY)
+    still = jax.jit(lambda obs, z, key: jnp.zeros((len(obs), env.spec.action_size)))
+    skills = SkillSpace("factor_sphere", 10, 2)
+    moving = coverage.summarise(env.spec, coverage.trajectories(env, still, skills, KEY, steps=1000))
+    fixed = coverage.summarise(env.spec, coverage.trajectories(start, still, skills, KEY, steps=1000))
+    assert moving["cells"]["worst"] > 1  # random starts alone cover cells
+    assert fixed["cells"] == {"worst": 1, "average": 1.0, "of": 2500}
+    assert fixed["reach"] == {"worst": 0.0, "average": 0.0}
+    facts = {(s, m): v for s, _, m, v in coverage.facts({"random actions": moving | {"fixed_start": fixed}})}
+    assert facts["random actions", "fixed_cells_average"] == 1 / 2500
+    assert facts["random actions", "joint"] == moving["joint"]
+    assert facts["random actions", "fixed_reach_worst"] == 0.0

@@ -5,6 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evaluation.two_points import TwoPoints
+from susd.envs.gunner import Gunner
+from susd.envs.multi_particle import MultiParticle
 from susd.errors import UserError
 from susd.evaluation import decoding
 from susd.factors import Factorization
@@ -70,3 +73,42 @@ def test_ten_trajectories_are_needed() -> None:
     with pytest.raises(UserError, match="--steps is 1800; decoding needs at least 2000, ten trajectories to split"):
         decoding.check_steps(1800)
     decoding.check_steps(2000)
+
+
+def test_explained_variance_does_not_depend_on_scale() -> None:
+    """The seen factor is exact, the hidden one no better than its mean; a constant dimension says nothing."""
+    obs = data(200, 20) * 100.0
+    obs[..., 4] = 5.0
+    result = decoding.explained(obs[..., [0, 2]], obs, FACTORS, seed=0)
+    assert result["per_factor"]["seen"] > 0.95
+    assert result["per_factor"]["hidden"] == pytest.approx(0.0, abs=0.1)
+    constant = np.array(obs)
+    constant[..., [1, 3]] = 0.0
+    assert set(decoding.explained(obs[..., [0, 2]], constant, FACTORS, seed=0, epochs=1)["per_factor"]) == {"seen"}
+
+
+def test_common_states_are_the_same_for_all_runs() -> None:
+    env = Gunner()
+    uniform = decoding.uniform_states(env, 4000)
+    assert uniform is not None
+    low, high = env.bounds
+    assert (uniform >= low - 1e-5).all()
+    assert (uniform <= high + 1e-5).all()
+    span = uniform.max(axis=(0, 1)) - uniform.min(axis=(0, 1))
+    assert (span > 0.97 * (high - low)).all()  # the whole range of every dimension
+    np.testing.assert_array_equal(uniform, decoding.uniform_states(Gunner(), 4000))
+    one, other = (decoding.reference_states(MultiParticle(), 500) for _ in range(2))
+    np.testing.assert_array_equal(one, other)
+    assert one.shape == (10, 50, 70)
+    assert decoding.uniform_states(TwoPoints()) is None
+
+
+def test_facts_of_explained_variance() -> None:
+    shares = {"mean": 0.5, "per_factor": {"seen": 0.9, "hidden": 0.1}, "states": 7}
+    result = {"phi": decoding.decode(data()[..., :2], data(), FACTORS, (4,), seed=0, epochs=1)}
+    result["explained"] = {"uniform": {"phi": shares}}
+    facts = {(subject, metric): (step, value) for subject, step, metric, value in decoding.facts(result)}
+    assert facts["uniform>phi", "explained"] == (7, 0.5)
+    assert facts["uniform>phi>seen", "factor_explained"] == (7, 0.9)
+    tables = decoding.tables({"results": [{"seed": 3, "epoch": 1, **result}]})
+    assert tables[1].rows == [("uniform", "phi", "50%", "90%", "10%")]

@@ -79,6 +79,18 @@ class Gunner:
         zero = jnp.zeros((), jnp.float32)
         return GunnerState(agent, jnp.zeros(2, jnp.float32), zero + 0.5, zero, _flags(agent, AMMO))
 
+    def uniform(self, key: jax.Array) -> GunnerState:
+        """A state drawn from the whole range of the environment, whether a policy visits it or not."""
+        k_agent, k_picker, k_grip, k_view, k_ammo = jax.random.split(key, 5)
+        held = jax.nn.one_hot(jax.random.randint(k_ammo, (), 0, 5), 5)[:4]  # one of four, or none
+        return GunnerState(
+            jax.random.uniform(k_agent, (2,), jnp.float32, 0.0, SIDE),
+            jax.random.uniform(k_picker, (2,), jnp.float32, -REACH, REACH),
+            jax.random.uniform(k_grip, (), jnp.float32),
+            jax.random.uniform(k_view, (), jnp.float32, -math.pi, math.pi),
+            held,
+        )
+
     def step(self, state: GunnerState, action: jax.Array, key: jax.Array) -> GunnerState:
         """One step with an action in [-1, 1]^6, clipped and scaled; the key is not used."""
         return self.apply(state, jnp.clip(action * RANGE, -RANGE, RANGE))

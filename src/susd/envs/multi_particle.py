@@ -85,6 +85,13 @@ class MultiParticle:
             points = jnp.asarray(fixed_layout(self.layout_seed), jnp.float32)
         return ParticleState(points[:AGENTS], jnp.zeros((AGENTS, 2), jnp.float32), points[AGENTS:])
 
+    def uniform(self, key: jax.Array) -> ParticleState:
+        """A state drawn from the whole range of the environment; stations are those of the layout."""
+        k_position, k_velocity, k_layout = jax.random.split(key, 3)
+        position = jax.random.uniform(k_position, (AGENTS, 2), jnp.float32, -1.0, 1.0)
+        velocity = jax.random.uniform(k_velocity, (AGENTS, 2), jnp.float32, -SPEED, SPEED)
+        return ParticleState(position, velocity, self.reset(k_layout).station)
+
     def step(self, state: ParticleState, action: jax.Array, key: jax.Array) -> ParticleState:
         """One step with an action in [-1, 1], clipped; the key is not used."""
         force = jnp.clip(jnp.asarray(action, jnp.float32), -1.0, 1.0).reshape(AGENTS, -1)

@@ -116,6 +116,56 @@ def control_matrix(
     return Control(changes.mean(axis=1) / jnp.maximum(spread, STILL), balanced, spread, changes, spreads)
 
 
+def probe_matrix(
+    factors: Factorization,
+    skills: SkillSpace,
+    rollout: Callable[[jax.Array, jax.Array], Any],
+    key: jax.Array,
+    pairs: int = PAIRS,
+    own: Own = None,
+) -> np.ndarray:
+    """[dimensions, pairs, N]: how far each factor moves if one dimension of the skill is redrawn, as `Control.changes`.
+
+    A skill with one part of many dimensions may have a dimension for each factor, which its only part cannot show.
+    """
+    k_skills, k_vary, k_run = jax.random.split(key, 3)
+    base, membership = skills.sample(k_skills, pairs), measured_factors(factors, own)[1]
+    reference, other = jnp.asarray(rollout(base, k_run)), skills.sample(k_vary, pairs)
+    rows = []
+    for index in range(skills.size):
+        changed = skills.project(base.at[:, index].set(other[:, index]))
+        difference = jnp.asarray(rollout(changed, k_run)) - reference
+        rows.append(jnp.sqrt(difference**2 @ membership.T).mean(axis=0))
+    return np.asarray(jnp.stack(rows))
+
+
+def probe(changes: np.ndarray, spreads: np.ndarray, counted: np.ndarray) -> Result:
+    """How much more the dimensions that belong to a factor move it than the others do; the dimensions are found by half
+    of the pairs, each for one factor and as many for each factor as there are, and measured with the other half.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    half = changes.shape[1] // 2
+    scale = np.maximum(spreads.mean(axis=0), STILL)
+    find, test = changes[:, :half].mean(axis=1) / scale, changes[:, half:] / scale
+    copies = max(1, len(find) // int(counted.sum()))
+    columns = np.tile(np.flatnonzero(counted), copies)
+    dimensions, chosen = linear_sum_assignment(-find[:, columns])
+    own = np.zeros(find.shape, bool)
+    own[dimensions, columns[chosen]] = True
+    rest = ~own & counted
+
+    def ratio(weights: np.ndarray) -> np.ndarray:
+        matrices = np.einsum("rp,ipj->rij", weights, test)
+        return matrices[:, own].mean(axis=1) / (matrices[:, rest].mean(axis=1) + 1e-9)
+
+    pairs = test.shape[1]
+    drawn = np.random.default_rng(0).multinomial(pairs, np.full(pairs, 1 / pairs), RESAMPLES) / pairs
+    low, high = np.percentile(ratio(drawn), (TAIL, 100 - TAIL))
+    value = float(ratio(np.full((1, pairs), 1 / pairs))[0])
+    return {"ratio": value, "interval": [float(low), float(high)], "dimensions": len(find)}
+
+
 def own_cells(parts: Sequence[str], factors: Sequence[str]) -> np.ndarray | None:
     """The diagonal, [parts, N]: where part and factor have one name; None if a factor has no part, or there is only one."""
     if len(parts) < 2 or not set(factors) <= set(parts):
@@ -185,7 +235,12 @@ def measure(agent: Agent, seed: int = 0, pairs: int = PAIRS) -> Result:
 
     factors, own, skills = env.spec.factorization, env.spec.own, trainer.learner.method.skills
     found = control_matrix(factors, skills, rollout, jax.random.key(seed), pairs, own=own)
-    return summarise(part_names(trainer), measured_factors(factors, own)[0], found)
+    result = summarise(part_names(trainer), measured_factors(factors, own)[0], found)
+    counted = np.asarray(found.counted)
+    if not skills.discrete and skills.size > 1 and counted.sum() > 1:
+        changes = probe_matrix(factors, skills, rollout, jax.random.key(seed), pairs, own)
+        result["probe"] = probe(changes, np.asarray(found.spreads), counted)
+    return result
 
 
 def row_names(result: Result) -> list[str]:
@@ -212,6 +267,10 @@ def facts(result: Result) -> Iterator[Fact]:
     yield from (
         ("", 0, f"ratio_{end}", x) for end, x in zip(("low", "high"), result.get("ratio_interval", ()), strict=False)
     )
+    if "probe" in result:
+        low, high = result["probe"]["interval"]
+        yield from (("", 0, f"probe_{name}", x) for name, x in (("low", low), ("high", high)))
+        yield from (("", 0, f"probe_{name}", result["probe"][name]) for name in ("ratio", "dimensions"))
     for metric in ("spread", "moved"):
         yield from ((factor, 0, metric, value) for factor, value in result.get(metric, {}).items())
 
@@ -226,6 +285,14 @@ def tables(report: Result) -> list[Table]:
             for one in summaries
         ]
         found.append(seed_table("Control: change of a factor when one part of the skill is redrawn", columns, rows))
+    if probed := [one for one in results if "probe" in one]:
+        of_probe: list[tuple[int, Row]] = []
+        for one in probed:
+            low, high = one["probe"]["interval"]
+            row = (str(one["probe"]["dimensions"]), f"{one['probe']['ratio']:.2f}", f"{low:.2f} to {high:.2f}")
+            of_probe.append((one["seed"], row))
+        title = "Control of single dimensions: each is given the factor that it moves most, then measured anew"
+        found.append(seed_table(title, ("dimensions", "ratio", "95 % interval"), of_probe))
     factors: list[tuple[int, Row]] = []
     for one in results:
         moved = one.get("moved", {})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,7 @@ PERIOD = 200  # steps between two resets, each with a new skill
 STEPS = 20_000  # of the paper's count
 MAX_STEPS = 2_000_000  # a hundred times the paper's; all observations are in memory together
 MOVED = 0.01  # of the box: a skill that takes a body farther than that has moved it
+COARSE = 8  # bins of a position where configurations of two factors are counted
 FEW = 6  # bodies that fit next to each other in a table
 
 
@@ -96,6 +99,66 @@ def reach(spec: EnvSpec, obs: np.ndarray) -> np.ndarray:
     return np.stack([np.linalg.norm(path - path[0], axis=-1).max(axis=0) for path in paths])
 
 
+@dataclass(frozen=True)
+class FixedStart:
+    """A functional environment in which every episode starts in the same state, so that only skills differ."""
+
+    env: Environment
+    key: jax.Array
+
+    @property
+    def spec(self) -> EnvSpec:
+        """That of the environment."""
+        return self.env.spec
+
+    def reset(self, key: jax.Array) -> Any:
+        """The start of one key, whatever the key."""
+        return self.env.reset(self.key)
+
+    def step(self, state: Any, action: jax.Array, key: jax.Array) -> Any:
+        """That of the environment."""
+        return self.env.step(state, action, key)
+
+    def observe(self, state: Any) -> jax.Array:
+        """That of the environment."""
+        return self.env.observe(state)
+
+    def render(self, state: Any, size: int = 400) -> np.ndarray:
+        """That of the environment."""
+        return self.env.render(state, size)
+
+
+def configurations(spec: EnvSpec, obs: np.ndarray) -> dict[str, tuple[np.ndarray, int]]:
+    """The configuration of every factor in every state, and how many it has: the cell of its body, else its landmark."""
+    raw = np.asarray(spec.raw(obs))
+    found: dict[str, tuple[np.ndarray, int]] = {}
+    for name, own in zip(spec.factorization.names, spec.factorization.indices, strict=True):
+        bodies = [plane for plane in spec.planes if plane.x in own]
+        marks = [index for index in spec.landmarks.values() if index in own]
+        if bodies:
+            plane = bodies[0]
+            cells = (raw[..., [plane.x, plane.y]] - plane.low) / (plane.high - plane.low) * COARSE
+            x, y = np.moveaxis(np.clip(cells, 0, COARSE - 1).astype(int), -1, 0)
+            found[name] = (x, COARSE) if plane.is_line else (x * COARSE + y, COARSE * COARSE)
+        elif marks:
+            on = raw[..., marks] > 0
+            found[name] = np.where(on.any(axis=-1), 1 + on.argmax(axis=-1), 0), 1 + len(marks)
+    return found
+
+
+def joint_coverage(spec: EnvSpec, obs: np.ndarray) -> float | None:
+    """The share of configurations of two factors that is visited, on average over pairs; None with fewer than two factors.
+
+    Ten agents that always move alike visit few of them, though each visits all of its own cells.
+    """
+    found = configurations(spec, obs)
+    shares = [
+        len(np.unique(one.ravel() * size + other.ravel())) / (count * size)
+        for (one, count), (other, size) in combinations(found.values(), 2)
+    ]
+    return float(np.mean(shares)) if shares else None
+
+
 def summarise(spec: EnvSpec, obs: np.ndarray) -> Result:
     """All coverage values of one set of trajectories [T, W, S]."""
     cells = np.asarray(visited_cells(spec, jnp.asarray(obs)))
@@ -112,6 +175,8 @@ def summarise(spec: EnvSpec, obs: np.ndarray) -> Result:
             for name, c, n, u, m, r in zip(names, cells, all_cells(spec), unique, moved, far.mean(axis=1), strict=True)
         },
         "landmarks": {name: float(share) for name, share in landmarks(spec, jnp.asarray(obs)).items()},
+        "joint": joint_coverage(spec, obs),
+        "reach": {"worst": float(far.mean(axis=1).min()), "average": float(far.mean())},
     }
 
 
@@ -131,7 +196,8 @@ def check_steps(steps: int) -> None:
 def measure(agent: Agent, seed: int = 0, steps: int = 100_000) -> tuple[Result, Artifacts]:
     """Coverage of sampled and mean actions, compared with the untrained policy and random actions; visits per cell.
 
-    The values are of the first 20,000 steps, as in the paper; those of all steps are under `longer`.
+    The values are of the first 20,000 steps, as in the paper; those of all steps are under `longer`. Action noise and
+    random starts visit cells without any skill, so `fixed_start` has those of one start, where it can be repeated.
     """
     env, trainer = agent.trainer.env, agent.trainer
     trained, untrained = agent.actor, agent.untrained_actor()
@@ -152,6 +218,9 @@ def measure(agent: Agent, seed: int = 0, steps: int = 100_000) -> tuple[Result, 
         parts = [trajectories(env, policy, skills, key, size) for key, size in zip(keys, chunks, strict=True)]
         grids[label] = np.asarray(grid(env.spec, jnp.asarray(parts[0])))
         result[label] = summarise(env.spec, parts[0])
+        if isinstance(env, Environment) and not label.endswith("sampled actions"):
+            start = FixedStart(env, jax.random.key(seed))
+            result[label]["fixed_start"] = summarise(env.spec, trajectories(start, policy, skills, keys[0], first))
         if len(parts) > 1:
             result[label]["longer"] = summarise(env.spec, np.concatenate(parts, axis=1))
     return result, {"grids": grids}
@@ -180,6 +249,18 @@ def facts(result: Result) -> Iterator[Fact]:
                 yield from ((f"{policy}>{body}", step, name, values[name]) for name in ("unique", "moved", "reach"))
             for landmark, share in part["landmarks"].items():
                 yield f"{policy}>{landmark}", step, "landmark", share
+            yield from _joint_facts(policy, part, step, "")
+        if "fixed_start" in first:
+            part, of = first["fixed_start"], first["cells"]["of"]
+            yield from ((policy, part["steps"], f"fixed_cells_{x}", part["cells"][x] / of) for x in ("worst", "average"))
+            yield from _joint_facts(policy, part, part["steps"], "fixed_")
+
+
+def _joint_facts(policy: str, part: Result, step: int, prefix: str) -> Iterator[Fact]:
+    """Configurations of two factors, and the distance that a skill covers."""
+    if part["joint"] is not None:
+        yield policy, step, f"{prefix}joint", part["joint"]
+    yield from ((policy, step, f"{prefix}reach_{plane}", part["reach"][plane]) for plane in ("worst", "average"))
 
 
 def tables(report: Result) -> list[Table]:
@@ -188,7 +269,7 @@ def tables(report: Result) -> list[Table]:
         (one["seed"], label, values) for one in report["results"] for label, values in one.items() if label not in OF_SEED
     ]
     first = policies[0][2]
-    found = [_coverage_table(first, policies)]
+    found = [_coverage_table(first, policies), *_fair_table(policies)]
     if 1 < len(first["per_plane"]) <= FEW:
         names = [*first["per_plane"], *(name.replace("_", " ") for name in first["landmarks"])]
         shares: list[tuple[int, Row]] = []
@@ -218,6 +299,19 @@ def _coverage_table(first: Result, policies: list[tuple[int, str, Any]]) -> Tabl
     if len(planes) > 1:
         title += f"\nCells and unique positions: average over {len(first['per_plane'])} bodies, and the worst body"
     return seed_table(title, tuple(columns), rows)
+
+
+def _fair_table(policies: list[tuple[int, str, Any]]) -> list[Table]:
+    """What noise and random starts do not inflate: one start, two factors at once, and distance."""
+    rows: list[tuple[int, Row]] = []
+    for seed, label, values in policies:
+        if "fixed_start" in values:
+            fixed = values["fixed_start"]
+            joint = "-" if fixed["joint"] is None else f"{100 * fixed['joint']:.1f}%"
+            share = f"{100 * fixed['cells']['average'] / fixed['cells']['of']:.1f}%"
+            rows.append((seed, (label, share, joint, f"{fixed['reach']['average']:.3g}")))
+    title = "From one fixed start: cells, configurations of two factors, and the distance that a skill covers"
+    return [seed_table(title, ("policy", "cells", "of two factors", "distance"), rows)] if rows else []
 
 
 def undefined(env: str | EnvSpec, card: Card) -> str:

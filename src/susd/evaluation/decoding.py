@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from susd.collect import rollout_skills
 from susd.envs.base import EnvSpec
 from susd.envs.registry import environments
 from susd.errors import UserError
@@ -30,6 +31,10 @@ EPOCHS = 100
 BATCH = 1024
 LEARNING_RATE = 1e-3
 SIZES = (16, 32, 64)  # hidden units, for environments without `decoder_sizes` of their own
+COMMON_STATES, COMMON_EPOCHS, COMMON_HIDDEN, COMMON_SEED = 10_000, 60, 64, 2026
+CONSTANT = 1e-4  # a dimension with a smaller standard deviation does not vary
+PROJECTED, CONTROL = "random projection to 2", "random projection of the state"  # to as many dimensions as phi
+EXPLAINED = "explained"
 MIN_STEPS = 10 * coverage.PERIOD
 
 
@@ -142,6 +147,103 @@ def decode(
     }
 
 
+def explained(code: np.ndarray, obs: np.ndarray, factors: Factorization, seed: int, epochs: int = COMMON_EPOCHS) -> Result:
+    """The share of the variance of every factor that a decoder explains on the test share; code [W, T, Z], obs [W, T, S].
+
+    A mean over the dimensions of a factor that vary, each with unit variance: 0 is guessing the mean state, 1 is exact. A
+    factor that never varies is left out. On one set of states this compares methods; an error on a method's own states does
+    not, because it is small where a policy moves little.
+    """
+    flat = obs.reshape(-1, obs.shape[-1])
+    scale = flat.std(axis=0)
+    varies = scale > CONSTANT
+    scaled = (obs - flat.mean(axis=0)) / np.where(varies, scale, 1.0)
+
+    def run(train: Split, test: Split) -> tuple[jax.Array, jax.Array]:
+        decoders = train_decoders(train, (COMMON_HIDDEN,), jax.random.key(seed), epochs)
+        return jnp.mean((decoders(test.code)[0] - test.obs) ** 2, axis=0), jnp.var(test.obs, axis=0)
+
+    train, _, test = split(code, scaled, seed)
+    error, variance = map(np.asarray, jax.jit(run)(train, test))
+    share = 1 - error / np.maximum(variance, CONSTANT)
+    per_factor = {
+        name: float(np.mean(share[list(own)][varies[list(own)]]))
+        for name, own in zip(factors.names, factors.indices, strict=True)
+        if varies[list(own)].any()
+    }
+    return {"mean": float(np.mean(list(per_factor.values()))), "per_factor": per_factor, "states": len(flat)}
+
+
+def uniform_states(env: Any, count: int = COMMON_STATES) -> np.ndarray | None:
+    """[W, 1, S] states from the whole range of an environment that has `uniform`; None for others. The same in all runs."""
+    if not hasattr(env, "uniform"):
+        return None
+    draw = jax.jit(jax.vmap(lambda key: env.observe(env.uniform(key))))
+    return np.asarray(draw(jax.random.split(jax.random.key(COMMON_SEED), count)))[:, None]
+
+
+def reference_states(env: Any, count: int = COMMON_STATES) -> np.ndarray:
+    """[W, T, S] states of noisy actions with a random mean for each episode, which go far; the same in all runs."""
+    steps = min(env.spec.horizon, coverage.PERIOD)
+    episodes = max(10, count // steps)
+    means = np.random.default_rng(COMMON_SEED).uniform(-1.0, 1.0, (episodes, env.spec.action_size)).astype(np.float32)
+
+    def noisy(obs: jax.Array, mean: jax.Array, key: jax.Array) -> jax.Array:
+        return jnp.clip(mean + jax.random.uniform(key, mean.shape, minval=-1.0, maxval=1.0), -1.0, 1.0)
+
+    found = rollout_skills(env, jax.jit(noisy), means, steps, jax.random.key(COMMON_SEED))
+    return np.swapaxes(np.asarray(found.next_obs), 0, 1)
+
+
+def pooled_states(agent: Agent, pool: str, count: int = COMMON_STATES) -> np.ndarray:
+    """[W, T, S] states that the skills of several runs visit, equally many of each; the same for all of these runs."""
+    from susd.training.agent import load_all
+
+    env, found = agent.trainer.env, []
+    runs = [run.strip() for run in pool.split(",")]
+    steps = max(1, count // len(runs) // coverage.PERIOD) * coverage.PERIOD
+    for run in runs:
+        other = load_all(run)[0]
+        if other.trainer.env.spec.name != env.spec.name or other.trainer.env.spec.obs_size != env.spec.obs_size:
+            raise UserError(f"--pool has {run}, whose environment is {other.trainer.env.spec.name}, not {env.spec.name}")
+        skills, policy = other.trainer.learner.method.skills, other.trainer.policy(other.actor)
+        found.append(np.swapaxes(coverage.trajectories(env, policy, skills, jax.random.key(COMMON_SEED), steps), 0, 1))
+    return np.concatenate(found)
+
+
+def common_states(agent: Agent, pool: str) -> dict[str, np.ndarray]:
+    """Sets of states that do not depend on the run, by name."""
+    env = agent.trainer.env
+    found = {"uniform": uniform_states(env), "reference": reference_states(env)}
+    return {
+        name: obs
+        for name, obs in (found | ({"pooled": pooled_states(agent, pool)} if pool else {})).items()
+        if obs is not None
+    }
+
+
+def measure_common(agent: Agent, seed: int, pool: str = "") -> Result:
+    """Explained variance on common states, of phi and of two controls: two dimensions of it, and as many of the state."""
+    method, factors = agent.trainer.learner.method, agent.trainer.env.spec.factorization
+    result: Result = {}
+    for name, obs in common_states(agent, pool).items():
+        flat = obs.reshape(-1, obs.shape[-1])
+        phi = np.asarray(jax.jit(method.encode)(agent.params, flat)).reshape(*obs.shape[:2], -1)
+        scaled = (obs - flat.mean(axis=0)) / np.maximum(flat.std(axis=0), CONSTANT)
+        codes = {"phi": phi}
+        if phi.shape[-1] > 2:
+            codes[PROJECTED] = _projected(phi, 2, seed)
+        codes[CONTROL] = _projected(scaled, phi.shape[-1], seed)
+        result[name] = {label: explained(code, obs, factors, seed) for label, code in codes.items()}
+    return result
+
+
+def _projected(code: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """A random linear projection to so many dimensions."""
+    inputs = code.shape[-1]
+    return code @ np.random.default_rng(seed).normal(size=(inputs, size)) / inputs**0.5
+
+
 def check_steps(steps: int) -> None:
     """As for coverage, and enough trajectories to split."""
     coverage.check_steps(steps)
@@ -149,9 +251,10 @@ def check_steps(steps: int) -> None:
         raise UserError(f"--steps is {steps}; decoding needs at least {MIN_STEPS}, ten trajectories to split")
 
 
-def measure(agent: Agent, seed: int = 0, steps: int = 100_000, epochs: int = EPOCHS) -> Result:
+def measure(agent: Agent, seed: int = 0, steps: int = 100_000, pool: str = "", epochs: int = EPOCHS) -> Result:
     """Error of reading every factor from phi(s), and from a random projection of phi(s) to two dimensions as a control.
 
+    These are on the states that the run's own skills visit, as in the paper; `explained` is on states common to all runs.
     DIAYN and DUSDi have no phi; the outputs of their discriminators take its place.
     """
     env, trainer = agent.trainer.env, agent.trainer
@@ -165,13 +268,18 @@ def measure(agent: Agent, seed: int = 0, steps: int = 100_000, epochs: int = EPO
     run = partial(decode, obs=obs, factors=env.spec.factorization, sizes=sizes, seed=seed, epochs=epochs)
     result: Result = {"phi": run(code)}
     if code.shape[-1] > 2:
-        projection = np.random.default_rng(seed).normal(size=(code.shape[-1], 2)) / code.shape[-1] ** 0.5
-        result["random projection to 2"] = run(code @ projection)
-    return result
+        result[PROJECTED] = run(_projected(code, 2, seed))
+    return result | {EXPLAINED: measure_common(agent, seed, pool)}
+
+
+def codes_of(result: Result) -> dict[str, Any]:
+    """The codes that were decoded on the run's own states."""
+    return {label: values for label, values in result.items() if label not in (*OF_SEED, EXPLAINED)}
 
 
 def draw(path: Path, spec: EnvSpec, result: Result, artifacts: Artifacts) -> None:
     """Bars of the error of every factor, one colour and hatch per code."""
+    result = codes_of(result)
     labels = list(result)
     names = list(result[labels[0]]["per_factor"])
     with figures.drawing(path, figures.WIDTH, 3.2) as figure:
@@ -191,25 +299,46 @@ def draw(path: Path, spec: EnvSpec, result: Result, artifacts: Artifacts) -> Non
 
 def facts(result: Result) -> Iterator[Fact]:
     """For each code the errors and the size of the selected decoder; `step` is the number of states."""
-    for code, values in result.items():
+    for code, values in codes_of(result).items():
         for name in ("error", "error_of_the_mean", "inputs", "hidden"):
             yield code, values["states"], name, values[name]
         for factor, error in values["per_factor"].items():
             yield f"{code}>{factor}", values["states"], "factor_error", error
+    for name, codes in result.get(EXPLAINED, {}).items():
+        for code, values in codes.items():
+            yield f"{name}>{code}", values["states"], "explained", values["mean"]
+            for factor, share in values["per_factor"].items():
+                yield f"{name}>{code}>{factor}", values["states"], "factor_explained", share
 
 
 def tables(report: Result) -> list[Table]:
     """One row per code, one column per factor."""
     rows: list[tuple[int, Row]] = []
     for one in report["results"]:
-        for label, values in one.items():
-            if label not in OF_SEED:
-                errors = (values["error"], values["error_of_the_mean"], *values["per_factor"].values())
-                row = (label, str(values["inputs"]), str(values["hidden"]), *(f"{error:.4f}" for error in errors))
-                rows.append((one["seed"], row))
+        for label, values in codes_of(one).items():
+            errors = (values["error"], values["error_of_the_mean"], *values["per_factor"].values())
+            row = (label, str(values["inputs"]), str(values["hidden"]), *(f"{error:.4f}" for error in errors))
+            rows.append((one["seed"], row))
     columns = ("read from", "dimensions", "hidden", "error", "of the mean", *report["results"][0]["phi"]["per_factor"])
     title = "Decoding: mean squared error of every factor, read from the embedding, on unseen trajectories"
-    return [seed_table(title, columns, rows)]
+    return [seed_table(title, columns, rows), *_explained_tables(report)]
+
+
+def _explained_tables(report: Result) -> list[Table]:
+    """One row per set of states and code."""
+    rows: list[tuple[int, Row]] = []
+    factors: dict[str, None] = {}
+    for one in report["results"]:
+        for codes in one.get(EXPLAINED, {}).values():
+            factors |= dict.fromkeys(name for values in codes.values() for name in values["per_factor"])
+    for one in report["results"]:
+        for states, codes in one.get(EXPLAINED, {}).items():
+            for code, values in codes.items():
+                shares = (values["mean"], *(values["per_factor"].get(name) for name in factors))
+                row = (states, code, *("-" if share is None else f"{100 * share:.0f}%" for share in shares))
+                rows.append((one["seed"], row))
+    title = "Explained variance on states that are the same for all runs (0 %: the mean state, 100 %: exact)"
+    return [seed_table(title, ("states", "read from", "mean", *factors), rows)] if rows else []
 
 
 EVALUATION = Evaluation(
@@ -220,7 +349,10 @@ EVALUATION = Evaluation(
     draw=draw,
     tables=tables,
     facts=facts,
-    options=(Option("steps", 100_000, f"states to collect; a multiple of {coverage.PERIOD}", check_steps),),
+    options=(
+        Option("steps", 100_000, f"states to collect; a multiple of {coverage.PERIOD}", check_steps),
+        Option("pool", "", "run folders, joined by commas, whose states are pooled for one more set of common states"),
+    ),
     seconds=120.0,
     section="susd.report.sections.skills:decoding",
 )
