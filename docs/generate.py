@@ -230,6 +230,7 @@ BLOCKS: dict[str, Callable[[str], str]] = {
     "help": help_text,
     "config": config_text,
     "commands": commands,
+    "question": tables.question,
 }
 
 
@@ -245,7 +246,19 @@ def fill(text: str) -> str:
 
 def stale(pages: Iterable[Path] = PAGES) -> list[Path]:
     """The pages whose generated parts are out of date."""
-    return [page for page in pages if fill(page.read_text()) != page.read_text()]
+    return [page for page in pages if filled(page) != page.read_text()]
+
+
+def filled(page: Path) -> str:
+    """A page as it should be; links to the pages of questions are relative to it."""
+    folder = os.path.relpath(ROOT / tables.QUESTION_PAGES, page.parent)
+    return fill(page.read_text()).replace(f"]({tables.QUESTION_PAGES}/", f"]({folder}/")
+
+
+def other_files() -> dict[Path, str]:
+    """Generated files that are no pages: figures of questions, and the script of tables."""
+    script = (ROOT / "src" / "susd" / "report" / "table.js").read_text()
+    return tables.question_figures() | {ROOT / "docs" / "table.js": script}
 
 
 def main() -> int:
@@ -253,12 +266,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a page is out of date")
     check = parser.parse_args().check
-    pages = stale()
-    for page in pages:
-        print(f"{page.relative_to(ROOT)}: " + ("out of date; run make docs" if check else "written"))
+    texts = {page: filled(page) for page in PAGES} | other_files()
+    changed = {path: text for path, text in texts.items() if not path.exists() or path.read_text() != text}
+    for path, text in changed.items():
+        print(f"{path.relative_to(ROOT)}: " + ("out of date; run make docs" if check else "written"))
         if not check:
-            page.write_text(fill(page.read_text()))
-    return 1 if check and pages else 0
+            path.write_text(text)
+    return 1 if check and changed else 0
 
 
 if __name__ == "__main__":

@@ -87,12 +87,13 @@ def build(results: Sequence[Path], out: Path) -> Path:
     lines = parity.compare(data.facts, data.scores, data.protocols)
     content = {
         "Summary": overview.summary(data),
+        "Questions": overview.questions(data),
+        "Comparison with the paper": overview.compared_with_paper(lines),
         "Training": runs.training(data),
         "Tasks": tasks.tasks(data),
         **_evaluations(data),
         "Trajectories": runs.trajectories(data),
         "Ablations and controls": tasks.ablations(data),
-        "Comparison with the paper": overview.compared_with_paper(lines),
         "Definitions": overview.definitions(data),
     }
     about = "Factored unsupervised skill discovery: SUSD and its rivals on one learner, measured in the same way."

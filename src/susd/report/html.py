@@ -117,4 +117,5 @@ def page(title: str, lead: Text, sections: Mapping[str, Sequence[Text]]) -> str:
     body = (tag("section", tag("h2", name), joined(content), id=anchor(name)) for name, content in shown.items())
     template = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
     parts = {"title": safe(title), "lead": safe(lead), "contents": tag("ol", *links), "body": joined(body, "\n\n")}
+    parts["script"] = Html(Path(__file__).with_name("table.js").read_text(encoding="utf-8"))
     return template.substitute(parts)

@@ -13,15 +13,21 @@ from pathlib import Path
 from susd.errors import UserError
 from susd.experiments import metrics_store
 from susd.experiments.metrics_store import FACTS, Fact, select
-from susd.report import parity
-from susd.report.aggregate import PerSeed, Setting, downstream, labels_of, per_seed
+from susd.report import parity, svg
+from susd.report.aggregate import PerSeed, Setting, downstream, labels_of, over_seeds, per_seed
+from susd.report.build import found_in
+from susd.report.claims import format_estimate
 from susd.report.labels import OURS, base, environment_title, in_order, is_variant, title_of
+from susd.report.load import ReportData, load_results
+from susd.report.questions import Answer, answers
+from susd.report.sections.overview import PARITY_HEAD, parity_row
 from susd.report.sections.tasks import references
 from susd.report.speed_tables import method_speed, overlap, rates, release, simulators, speed
 
 ROOT = Path(__file__).resolve().parents[3]  # of the repository
 MEAN, UNTRAINED = "trained, mean actions", "untrained, mean actions"
 POLICIES = (MEAN, "trained, sampled actions", UNTRAINED, "random actions")
+QUESTION_PAGES = "docs/results/questions"
 TWO_DIMENSIONAL = ("gunner", "multi_particle")  # the environments of the tables of `quick`
 
 # What each ablation of `quick` changes back towards `paper`, and why `quick` differs.
@@ -51,6 +57,92 @@ def _facts(name: str) -> tuple[Fact, ...]:
     if not path.is_file():
         raise UserError(f"there is no file {path}; the tables of the docs are made in a clone of the repository")
     return tuple(metrics_store.load(path))
+
+
+@cache
+def recorded() -> ReportData:
+    """All results of the repository, as `susd report results` reads them."""
+    return load_results(list(found_in(ROOT / "results")), ROOT / "results")
+
+
+@cache
+def recorded_answers() -> tuple[Answer, ...]:
+    """The questions with their answers from the results of the repository."""
+    return tuple(answers(recorded().scores))
+
+
+def answer_table() -> str:
+    """Every question with its answer in a sentence."""
+    rows = [(f"[{found.title}]({QUESTION_PAGES}/{found.key}.md)", found.sentence) for found in recorded_answers()]
+    return markdown(("question", "answer"), rows)
+
+
+def question(key: str) -> str:
+    """The page of a question: answer, figure, values and the command."""
+    (found,) = (answer for answer in recorded_answers() if answer.key == key)
+    parts = [f"**{found.sentence}**"]
+    if found.intervals:
+        parts.append(f"![{found.title} Intervals of the values below]({key}.svg)")
+    if len(found.rows) > 1:
+        head, *rows = found.rows
+        parts.append(markdown(head, rows))
+    return "\n\n".join([*parts, f"```sh\n{found.command}\n```"])
+
+
+def question_figures() -> dict[Path, str]:
+    """The figures of the questions, as the text of SVG files."""
+    folder = ROOT / "docs" / "results" / "questions"
+    return {
+        folder / f"{found.key}.svg": svg.intervals(found.intervals, found.axis, None if found.key == "variance" else 0.5)
+        for found in recorded_answers()
+        if found.intervals
+    }
+
+
+@cache
+def parity_lines() -> tuple[parity.Line, ...]:
+    """Every value of the paper with ours."""
+    data = recorded()
+    return tuple(parity.compare(data.facts, data.scores, data.protocols))
+
+
+def parity_counts() -> str:
+    """How many values of the paper were measured, and how."""
+    lines = parity_lines()
+    ran = [line for line in lines if line.ours is not None]
+    same, inside = sum(line.same == "yes" for line in ran), sum("inside" in line.result for line in ran)
+    repeated = sum(line.ours is not None and line.ours.known for line in ran)
+    rows = [
+        ("values and claims of the paper", str(len(lines))),
+        ("measured here", str(len(ran))),
+        (".. with two seeds or more", str(repeated)),
+        (".. with the same protocol", str(same)),
+        (".. with the paper's value inside our interval", str(inside)),
+    ]
+    return markdown(("", "count"), rows)
+
+
+def parity_table() -> str:
+    """Every value of the paper, ours with its interval, the protocol, and why they differ."""
+    rows = []
+    for line in parity_lines():
+        *cells, why = (cell.replace("|", "\\|") for cell in parity_row(line))
+        rows.append((*cells, f"<details><summary>why</summary>{why}</details>" if why else ""))
+    return markdown(PARITY_HEAD, rows)
+
+
+def headline() -> str:
+    """SUSD with `quick` in both 2D environments: means over seeds with their intervals."""
+    rows = []
+    for env in TWO_DIMENSIONAL:
+        facts = _facts(f"quick/{env}")
+        cells = {policy: per_seed(facts, subject=policy, metric="cells_worst")[OURS] for policy in (MEAN, UNTRAINED)}
+        shares = (format_estimate(over_seeds(of), 0, 100, " %") for of in cells.values())
+        ratio = over_seeds(per_seed(facts, phase="control", metric="ratio")[OURS])
+        minutes = over_seeds(per_seed(facts, metric="train_seconds")[OURS])
+        title = environment_title(env)
+        rows.append((title, f"{minutes.value / 60:.1f} min", *shares, format_estimate(ratio, 2), str(ratio.seeds)))
+    return markdown(("environment", "training", "cells visited", "untrained", "control ratio", "seeds"), rows)
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -265,6 +357,10 @@ def tasks(env: str, pretrained: str, tested: str = "fixed") -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "headline": headline,
+    "answers": answer_table,
+    "parity": parity_table,
+    "parity_counts": parity_counts,
     "kitchen_moved": kitchen_moved,
     "kitchen_control": kitchen_control,
     "kitchen_completions": kitchen_completions,

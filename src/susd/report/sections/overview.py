@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 
 from susd.experiments.extract import FLAT
 from susd.experiments.metrics_store import Fact
-from susd.report import parity
+from susd.report import parity, svg
 from susd.report.aggregate import task_order
 from susd.report.claims import Claim, claims, format_estimate, group_title, main_results, not_run
-from susd.report.html import Html, bullets, code, details, html_table, joined, paragraph, tag
+from susd.report.html import Html, Text, bullets, code, details, html_table, joined, paragraph, tag
 from susd.report.labels import base, environment_title, in_order, pretrained, split_way, title_of
 from susd.report.load import ReportData
 from susd.report.parity import Line
+from susd.report.questions import answers
 from susd.report.sections.tasks import Parts
 
 
@@ -91,54 +92,67 @@ def _spans(numbers: set[int]) -> str:
     return ", ".join(map(str, ordered))
 
 
+def questions(data: ReportData) -> Parts:
+    """Every question with its answer, the interval and the command."""
+    parts: Parts = []
+    for found in answers(data.scores):
+        parts += [tag("h3", found.title), paragraph(found.sentence, class_="answer")]
+        if found.intervals:
+            drawn = svg.intervals(found.intervals, found.axis, 0.5 if found.key != "variance" else None)
+            parts.append(tag("figure", Html(drawn), class_="drawn"))
+        if len(found.rows) > 1:
+            head, *rows = found.rows
+            table = html_table(f"{found.title} Interval in brackets; n = 1: one seed, no interval.", head, rows, "numbers")
+            parts.append(details("Values", table))
+        parts.append(details("Reproduce", code(found.command)))
+    return parts
+
+
 def compared_with_paper(lines: Sequence[Line]) -> Parts:
     """Each value of the paper with ours, in the order of the paper; what was not run is folded."""
     ran = [line for line in lines if line.ours is not None]
     if not ran:
-        return [details(f"None of the paper's {len(lines)} values was measured here", *_parity_tables(lines))]
+        return [paragraph(f"None of the paper's {len(lines)} values was measured here.")]
     inside = sum(line.result.startswith("paper's is inside") for line in ran)
-    counts = f"{len(lines)} values and claims; {len(ran)} were measured here, {len(lines) - len(ran)} were not run."
+    same = sum(line.same == "yes" for line in ran)
+    counts = f"{len(lines)} values and claims; {len(ran)} were measured here, {same} of them with the same protocol; "
+    counts += f"{len(lines) - len(ran)} were not run."
     counts += f" {inside} of the paper's values are inside our 95 % interval."
     about = (
         "“Same protocol” means the same budget, preset, layouts and kind of measurement. Where the paper has figures, "
         "values were read from them, with an error of about 0.1; its bands are clipped at 3 and carry no information. "
         "The table is also in parity.csv."
     )
-    return [paragraph(counts), paragraph(about), *_parity_tables(lines)]
+    return [paragraph(counts), paragraph(about), tag("div", _parity_table(lines), class_="sortable")]
 
 
-def _parity_tables(lines: Sequence[Line]) -> Parts:
-    """One table for each table or figure of the paper."""
-    parts: Parts = []
-    for source in dict.fromkeys(line.row.source for line in lines):
-        mine = [line for line in lines if line.row.source == source]
-        shown = _parity_table(source, mine)
-        if any(line.ours for line in mine):
-            parts += [tag("h3", source), *shown]
-        else:
-            parts.append(details(f"Not run: {source}, {len(mine)} values", *shown))
-    return parts
+PARITY_HEAD = ("environment", "what", "method", "paper", "ours", "seeds", "protocol", "result", "where", "why they differ")
 
 
-def _parity_table(source: str, lines: Sequence[Line]) -> Parts:
-    """The values of one table or figure of the paper; each note on a difference is below the table once."""
-    notes = list(dict.fromkeys(note for line in lines for note in line.notes))
-    rows = [_parity_row(line, notes) for line in lines]
-    head = ["what", "method", "paper", "ours", "scores", "same protocol", "result", "notes"]
-    made = html_table(parity.SOURCES[source] or "The paper's values and ours.", head, rows, "parity")
-    return [made, tag("ol", *(tag("li", note) for note in notes), class_="notes")] if notes else [made]
+def _parity_table(lines: Sequence[Line]) -> Html:
+    caption = "The paper's values and ours. Interval in brackets; n = 1: one seed, no interval. Click a column to sort."
+    return html_table(caption, PARITY_HEAD, [_folded(line) for line in lines], "parity")
 
 
-def _parity_row(line: Line, notes: Sequence[str]) -> list[str]:
+def _folded(line: Line) -> list[Text]:
+    """The cells of one value; the reasons open on request, so that a row stays on one line."""
+    *cells, why = parity_row(line)
+    return [*cells, details("why", why) if why else ""]
+
+
+def parity_row(line: Line) -> list[str]:
+    """The cells of one value of the paper."""
     row, digits = line.row, 3 if line.row.quantity == "decoding" else 2 if line.row.subject.startswith("cells") else 1
-    what = f"{environment_title(row.environment)}, {row.subject.replace('phi', 'from φ').replace('_', ' ')}"
+    what = row.subject.replace("phi", "decoding from φ").replace("_", " ")
     what += f", at {int(row.episode):,} episodes" if row.episode else ""
     theirs = f"{row.paper} ({row.spread})" if row.spread else row.paper
-    marks = ", ".join(str(notes.index(note) + 1) for note in line.notes)
+    why = " ".join([*line.notes, parity.SOURCES[row.source]]).strip()
+    first = [environment_title(row.environment), what, title_of(row.label), theirs]
     if line.ours is None:
-        return [what, title_of(row.label), theirs, "not run", "", "", "", marks]
-    ours = format_estimate(line.ours, digits)
-    return [what, title_of(row.label), theirs, ours, str(line.ours.count), line.same, line.result, marks]
+        return [*first, "not run", "", "", "not run", row.source, why]
+    ours = format_estimate(line.ours, digits) + ("" if line.ours.known else " (n = 1)")
+    protocol = {"yes": "same", "no": "other"}[line.same]
+    return [*first, ours, str(line.ours.seeds), protocol, line.result, row.source, why]
 
 
 def definitions(data: ReportData) -> Parts:

@@ -1,0 +1,48 @@
+"""A figure of intervals as SVG text: small, the same for the same values, readable in light and dark pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from susd.experiments.statistics import Estimate
+
+WIDTH, ROW, TOP, BOTTOM = 460, 58, 8, 44
+STYLE = (
+    "text{font:12px system-ui,sans-serif;fill:#20242c}.pale{fill:#5b6472}.line{stroke:#c3c9d1}.mid{stroke:#5b6472;"
+    "stroke-dasharray:4 3}.mark{stroke:#0b5c94;fill:#0b5c94}.one{stroke:#8b93a0;fill:none}"
+    "@media(prefers-color-scheme:dark){text{fill:#e6e8eb}.pale{fill:#a4adb9}.line{stroke:#4a515c}.mid{stroke:#a4adb9}"
+    ".mark{stroke:#6cb6ea;fill:#6cb6ea}.one{stroke:#8b93a0}}"
+)
+
+
+def intervals(rows: Sequence[tuple[str, Estimate]], axis: str, middle: float | None = 0.5) -> str:
+    """One row for each value in [0, 1] with its interval; what has no interval is a grey ring. Names are `WHERE: WHAT`."""
+    height, left, right = TOP + ROW * len(rows) + BOTTOM, 14, WIDTH - 14
+    base = TOP + ROW * len(rows)
+
+    def x(value: float) -> float:
+        return left + (right - left) * min(1.0, max(0.0, value))
+
+    parts = [f'<line class="line" x1="{left}" x2="{right}" y1="{base}" y2="{base}"/>']
+    for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
+        anchor = "start" if tick == 0 else "end" if tick == 1 else "middle"
+        parts.append(f'<text class="pale" x="{x(tick):.1f}" y="{base + 17}" text-anchor="{anchor}">{tick:g}</text>')
+    parts.append(f'<text class="pale" x="{WIDTH / 2}" y="{base + 36}" text-anchor="middle">{escape(axis)}</text>')
+    if middle is not None:
+        parts.append(f'<line class="mid" x1="{x(middle):.1f}" x2="{x(middle):.1f}" y1="{TOP}" y2="{base}"/>')
+    for index, (name, found) in enumerate(rows):
+        y = TOP + ROW * index + 44
+        for line, text in enumerate(reversed(name.split(": ", 1))):
+            kind = ' font-weight="600"' if line else ""
+            parts.append(f'<text x="{left}" y="{y - 14 - 15 * line}"{kind}>{escape(text)}</text>')
+        if found.known:
+            ends = f'x1="{x(found.low):.1f}" x2="{x(found.high):.1f}"'
+            parts.append(f'<line class="mark" stroke-width="3" stroke-linecap="round" {ends} y1="{y}" y2="{y}"/>')
+        kind = "mark" if found.known else "one"
+        parts.append(f'<circle class="{kind}" stroke-width="1.5" cx="{x(found.value):.1f}" cy="{y}" r="5"/>')
+    words = "; ".join(f"{name} {found.value:.2f}" for name, found in rows)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(words)}">'
+        f"<style>{STYLE}</style>{''.join(parts)}</svg>\n"
+    )
