@@ -11,6 +11,7 @@ import pytest
 
 from evaluation.two_points import STEP, TwoPoints
 from susd.collect import rollout
+from susd.envs.gunner import Gunner
 from susd.evaluation import control
 from susd.evaluation.control import Control
 from susd.skills import SkillSpace
@@ -262,3 +263,18 @@ def test_probe_in_facts_and_tables() -> None:
     facts = {(subject, metric): value for subject, _, metric, value in control.facts(result)}
     assert (facts["", "probe_ratio"], facts["", "probe_low"], facts["", "probe_dimensions"]) == (2.0, 1.5, 6)
     assert ("6", "2.00", "1.50 to 2.50") in control.tables({"results": [{"seed": 0, "epoch": 1, **result}]})[1].rows
+
+
+def test_scripted_skills_of_gunner() -> None:
+    """Parts that drive only their own actuators: the bound that the coupling of factors sets, which docs/results names."""
+    env = Gunner()
+
+    def scripted(obs: jax.Array, z: jax.Array, key: jax.Array) -> jax.Array:
+        hand = jnp.concatenate([z[:, 2:4], z[:, 2:3]], -1)
+        return jnp.concatenate([0.35 * z[:, :2], hand, 0.1 * z[:, 4:5]], -1)
+
+    skills = SkillSpace("factor_sphere", 3, 2)
+    observations = jax.jit(lambda drawn, key: rollout(env, scripted, drawn, env.spec.horizon, key)[1].next_obs)
+    found = control.control_matrix(env.spec.factorization, skills, observations, KEY)
+    names = env.spec.factorization.names
+    assert control.summarise(names, names, found)["ratio"] > 4.0

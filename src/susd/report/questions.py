@@ -235,7 +235,7 @@ def _variance(scores: Scores) -> Answer:
 def _shown(found: Estimate | None, digits: int, scale: float = 1.0) -> str:
     if found is None:
         return "not run"
-    return format_estimate(found, digits, scale) + ("" if found.known else " (n = 1)")
+    return format_estimate(found, digits, scale) + ("" if found.known else " (n\u00a0=\u00a01)")
 
 
 def _command(only: str) -> str:

@@ -9,8 +9,8 @@ from susd.experiments.statistics import Estimate
 
 WIDTH, ROW, TOP, BOTTOM = 460, 58, 8, 44
 STYLE = (
-    "text{font:12px system-ui,sans-serif;fill:#20242c}.pale{fill:#5b6472}.line{stroke:#c3c9d1}.mid{stroke:#5b6472;"
-    "stroke-dasharray:4 3}.mark{stroke:#0b5c94;fill:#0b5c94}.one{stroke:#8b93a0;fill:none}"
+    "text{font:12px system-ui,sans-serif;fill:#20242c}.head{font-weight:600}.pale{fill:#5b6472}.line{stroke:#c3c9d1}"
+    ".mid{stroke:#5b6472;stroke-dasharray:4 3}.mark{stroke:#0b5c94;fill:#0b5c94}.one{stroke:#8b93a0;fill:none}"
     "@media(prefers-color-scheme:dark){text{fill:#e6e8eb}.pale{fill:#a4adb9}.line{stroke:#4a515c}.mid{stroke:#a4adb9}"
     ".mark{stroke:#6cb6ea;fill:#6cb6ea}.one{stroke:#8b93a0}}"
 )
@@ -34,7 +34,7 @@ def intervals(rows: Sequence[tuple[str, Estimate]], axis: str, middle: float | N
     for index, (name, found) in enumerate(rows):
         y = TOP + ROW * index + 44
         for line, text in enumerate(reversed(name.split(": ", 1))):
-            kind = ' font-weight="600"' if line else ""
+            kind = ' class="head"' if line else ""
             parts.append(f'<text x="{left}" y="{y - 14 - 15 * line}"{kind}>{escape(text)}</text>')
         if found.known:
             ends = f'x1="{x(found.low):.1f}" x2="{x(found.high):.1f}"'

@@ -14,7 +14,7 @@ from susd.errors import UserError
 from susd.experiments import metrics_store
 from susd.experiments.metrics_store import FACTS, Fact, select
 from susd.report import parity, svg
-from susd.report.aggregate import PerSeed, Setting, downstream, labels_of, over_seeds, per_seed
+from susd.report.aggregate import PerSeed, Score, Setting, labels_of, mean_of, over_seeds, per_seed
 from susd.report.build import found_in
 from susd.report.claims import format_estimate
 from susd.report.labels import OURS, base, environment_title, in_order, is_variant, title_of
@@ -230,12 +230,13 @@ def methods(env: str) -> str:
         means = [sum(values) / len(values) for values in spreads]
         spread = " / ".join(f"{x:.2f}" for x in means) if len(means) < 5 else f"{min(means):.2f} to {max(means):.2f}"
         cells = [per_seed(mine, subject=MEAN, metric=f"cells_{body}")[label].values() for body in bodies]
-        covered = (" / ".join(_percent(share).removesuffix(" %") for share in shares) for shares in cells)
-        ratios = per_seed(mine, phase="control", metric="ratio").get(label, {}).values()
+        covered = (format_estimate(over_seeds(dict(enumerate(shares))), 0, 100) for shares in cells)
+        ratios = per_seed(mine, phase="control", metric="ratio").get(label)
+        ratio = format_estimate(over_seeds(ratios)) if ratios else ""
         rate = f"{rates(ROOT, env)[label]:.0f}" if not is_variant(label) else "-"
-        rows.append((f"`{label}`", *covered, " / ".join(f"{x:.1f}" for x in ratios) or "one part", spread, rate))
+        rows.append((f"`{label}`", *covered, ratio or "one part", spread, str(len(spreads[0])), rate))
     covered_columns = ("cells % of the worst agent", "of the average agent") if len(bodies) > 1 else ("cells %",)
-    return markdown(("method", *covered_columns, "control ratio", "spread", "gradient steps/s"), rows)
+    return markdown(("method", *covered_columns, "control ratio", "spread", "seeds", "gradient steps/s"), rows)
 
 
 def _spreads(facts: Sequence[Fact]) -> list[dict[str, PerSeed]]:
@@ -343,17 +344,30 @@ def locomotion(env: str) -> str:
 
 
 def tasks(env: str, pretrained: str, tested: str = "fixed") -> str:
-    """Every score of every method on the tasks of one environment: mean discounted return in the last quarter."""
-    found = downstream(_facts("2d-quick")).get(Setting(env, pretrained, tested), {})
-    labels = [label for label in labels_of(found) if not is_variant(label)]
+    """Every method on the tasks of one environment: mean discounted return in the last quarter, with its interval."""
+    found = recorded().scores.get(Setting(env, pretrained, tested), {})
     theirs = _paper_scores(env)
-    rows = []
-    for task, by_label in found.items():
-        known = references(by_label)
-        ends = [f"{known[name]:.1f}" for name in ("expert", "do_nothing")]
-        scores = [" / ".join(f"{score.value:.1f}" for score in by_label.get(label, [])) or "-" for label in labels]
-        rows.append((f"`{task}`", theirs.get((task, OURS), "-"), *ends, *scores))
-    return markdown(("task", "paper's SUSD", "expert", "do nothing", *map(title_of, labels)), rows)
+    rows = [
+        (title_of(label), *(_score_cell(by_label.get(label, [])) for by_label in found.values()))
+        for label in labels_of(found)
+    ]
+    known = [references(by_label) for by_label in found.values()]
+    for name, title in (("expert", "expert"), ("do_nothing", "do nothing")):
+        rows.append((f"*{title}*", *(f"{of[name]:.1f}" if name in of else "-" for of in known)))
+    if tested == "fixed":
+        rows.append(("*the paper's SUSD*", *(theirs.get((task, OURS), "-") for task in found)))
+    return markdown(("", *(f"`{task}`" for task in found)), rows)
+
+
+def _score_cell(scores: Sequence[Score]) -> str:
+    """A mean with its interval and the number of scores; one seed has no interval."""
+    if not scores:
+        return "-"
+    mean = mean_of(scores)
+    count = f"{mean.count} scores" if mean.count > 1 else "n = 1"
+    return f"{format_estimate(mean)} ({count}{', one seed' if mean.count > 1 and not mean.known else ''})".replace(
+        "n = 1", "n\u00a0=\u00a01"
+    )
 
 
 TABLES: dict[str, Callable[[], str]] = {

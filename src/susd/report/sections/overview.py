@@ -150,7 +150,7 @@ def parity_row(line: Line) -> list[str]:
     first = [environment_title(row.environment), what, title_of(row.label), theirs]
     if line.ours is None:
         return [*first, "not run", "", "", "not run", row.source, why]
-    ours = format_estimate(line.ours, digits) + ("" if line.ours.known else " (n = 1)")
+    ours = format_estimate(line.ours, digits) + ("" if line.ours.known else " (n\u00a0=\u00a01)")
     protocol = {"yes": "same", "no": "other"}[line.same]
     return [*first, ours, str(line.ours.seeds), protocol, line.result, row.source, why]
 

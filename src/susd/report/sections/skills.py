@@ -38,7 +38,35 @@ def coverage(data: ReportData) -> Parts:
             note = "Share of the 50 × 50 grid visited with mean actions. Bars: mean over seeds; points: every seed."
             parts += [tag("h3", title), gallery(made), paragraph(note, class_="note")]
             parts.append(_coverage_table(title, facts, steps, planes))
+            parts += _fair_coverage(title, facts)
     return parts
+
+
+def _fair_coverage(title: str, facts: Sequence[Fact]) -> Parts:
+    """What neither noise nor random starts inflate, beside random actions; earlier results do not have it."""
+    names = {
+        "fixed_cells_worst": ("cells %, worst body", 100.0, 1),
+        "fixed_cells_average": ("cells %, average body", 100.0, 1),
+        "fixed_joint": ("configurations of two factors %", 100.0, 1),
+        "fixed_reach_average": ("distance of a skill", 1.0, 2),
+    }
+    rows: list[list[str]] = []
+    mine = [fact for fact in facts if fact.metric in names]
+    for label in in_order(base(fact.label) for fact in mine):
+        values = [per_seed(mine, subject=MEAN, metric=metric).get(label) for metric in names]
+        cells = zip(values, names.values(), strict=True)
+        rows.append([title_of(label), *(seeds_cell(of, digits, scale) for of, (_, scale, digits) in cells)])
+    for name, subject in REFERENCES.items() if rows else ():
+        means = [_mean(mine, subject=subject, metric=metric) for metric in names]
+        cells_of = zip(means, names.values(), strict=True)
+        rows.append([name, *("–" if x is None else f"{scale * x:.{digits}f}" for x, (_, scale, digits) in cells_of)])
+    if not rows:
+        return []
+    caption = (
+        f"{title}: mean actions from one start, so that all variety comes from the skill: mean, interval, every seed. "
+        "Configurations of two factors are pairs of coarse cells or flags; bodies that always move alike visit few of them."
+    )
+    return [html_table(caption, ["method", *(name for name, _, _ in names.values())], rows, "numbers")]
 
 
 def _bars(data: ReportData, key: str, facts: Sequence[Fact], plane: str, step: int, several: bool) -> Html:
@@ -116,6 +144,7 @@ def decoding(data: ReportData) -> Parts:
             _decoding_table(title, facts, codes, constant),
         ]
         parts.append(details("Errors of every factor", _factor_table(title, facts)))
+        parts += _explained(title, facts)
     return parts
 
 
@@ -143,6 +172,24 @@ def _decoding_table(
         "does not move are easy to predict; the last column accounts for that."
     )
     return html_table(caption, head, rows, "numbers")
+
+
+def _explained(title: str, facts: Sequence[Fact]) -> Parts:
+    """Explained variance on states that are the same for all methods; earlier results do not have it."""
+    mine = [fact for fact in facts if fact.metric == "explained"]
+    columns = list(dict.fromkeys(fact.subject for fact in mine))
+    labels = in_order(base(fact.label) for fact in mine)
+    if not labels:
+        return []
+    found = [per_seed(mine, subject=subject) for subject in columns]
+    rows: list[list[str]] = [[title_of(label), *(seeds_cell(of.get(label), 0, 100.0) for of in found)] for label in labels]
+    head = ["method", *(subject.replace(PHI, "φ").replace(">", ": ") for subject in columns)]
+    caption = (
+        f"{title}: variance of the state (%) that a decoder explains on states common to all methods, mean over factors. "
+        "Uniform: over its range. Reference: of noisy random actions. A random projection of the state "
+        "to as many dimensions as φ is the control: a code need not be learned to hold so much. Mean, interval, every seed."
+    )
+    return [html_table(caption, head, rows, "numbers")]
 
 
 def _factor_table(title: str, facts: Sequence[Fact]) -> Html:
@@ -186,7 +233,9 @@ def control(data: ReportData) -> Parts:
 def _control_table(labels: Sequence[str], facts: Sequence[Fact]) -> tuple[list[str], list[list[str]]]:
     """Head and rows: the summary of the matrix, and the spread of every factor, or its range where they are many."""
     factors = list(dict.fromkeys(fact.subject for fact in facts if fact.metric == "spread"))
-    summary = [per_seed(facts, subject="", metric=metric) for metric in ("ratio", "diagonal", "off_diagonal")]
+    probed = any(fact.metric == "probe_ratio" for fact in facts)  # results of earlier versions are not
+    metrics = ("ratio", "diagonal", "off_diagonal", *(["probe_ratio"] * probed))
+    summary = [per_seed(facts, subject="", metric=metric) for metric in metrics]
     ends = [per_seed(facts, subject="", metric=metric) for metric in ("ratio_low", "ratio_high")]
     moved = any(fact.metric == "moved" for fact in facts)  # results of earlier versions do not say
     spread = [per_seed(facts, subject=factor, metric="spread") for factor in factors]
@@ -200,7 +249,7 @@ def _control_table(labels: Sequence[str], facts: Sequence[Fact]) -> tuple[list[s
         rows.append([title_of(label), *(seeds_cell(values.get(label), 2) for values in summary), *shown])
     names = [f"spread of {factor.replace('_', ' ')}" for factor in factors] if few else ["spread, least to most moved"]
     names += ["ratio, over pairs", "left out"] if moved else []
-    return ["method", "ratio", "diagonal", "off-diagonal", *names], rows
+    return ["method", "ratio", "diagonal", "off-diagonal", *(["ratio of single dimensions"] * probed), *names], rows
 
 
 def _intervals(low: PerSeed, high: PerSeed) -> str:
