@@ -51,6 +51,8 @@ NEEDED = {  # what each command needs, in addition to the option that is wrong
     "suite run": ("smoke",),
     "suite show": ("smoke",),
     "suite list": (),
+    "suite slurm": ("smoke",),
+    "suite merge": ("smoke",),
 }
 
 

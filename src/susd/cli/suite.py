@@ -36,8 +36,8 @@ def add(commands: Commands) -> None:
     verb.add_argument("--json", action="store_true", help="print JSON")
     verb = _verb(verbs, "slurm", "write a script for sbatch: an array with one task per run", run_slurm)
     verb.add_argument("--out", type=path, metavar="FILE", help="the script; default: NAME.sbatch")
-    verb.add_argument("--time", default="", metavar="LIMIT", help="of a task, such as 12:00:00; default: the partition's")
-    verb.add_argument("--partition", default="", metavar="NAME", help="default: that of the cluster")
+    verb.add_argument("--time", metavar="LIMIT", help="of a task, such as 12:00:00; default: the partition's")
+    verb.add_argument("--partition", metavar="NAME", help="default: that of the cluster")
     verb.add_argument("--cpus", type=integer, default=1, metavar="N", help="processors of a task; default: 1")
     verb.add_argument("--gpus", type=integer, default=0, metavar="N", help="GPUs of a task; default: 0")
     verb.add_argument(
@@ -110,10 +110,13 @@ def run_show(options: argparse.Namespace) -> int:
 def run_slurm(options: argparse.Namespace) -> int:
     """Write the script of an array of SLURM; what is finished is left out."""
     from susd.experiments import scheduler, slurm
+    from susd.runs.folder import check_writable
 
     request = slurm.Request(options.time, options.partition, options.cpus, options.gpus, options.max_parallel)
     loaded = _suite(options)
     runs, results = scheduler.folders(loaded, options.runs, options.results)
+    for folder in (runs, results):
+        check_writable(folder, "folder")
     out = options.out or Path(f"{loaded.name}.sbatch")
     slurm.write(out, slurm.script(loaded, options.suite, runs, results, request))
     print(out)

@@ -25,7 +25,7 @@ from susd.runs.untrusted import read_object
 
 PARTS = ".slurm"  # the folder of the tasks' results and logs inside that of the runs
 TIME = r"\d{1,6}|\d{1,4}:\d\d|\d{1,4}:\d\d:\d\d|\d{1,3}-\d{1,2}(:\d\d){0,2}"
-PARTITION = r"[A-Za-z0-9_.-]+(,[A-Za-z0-9_.-]+)*"
+PARTITION = r"[A-Za-z0-9_.-]{1,64}(,[A-Za-z0-9_.-]{1,64}){0,15}"
 MOST = {"cpus": (1, 1024), "gpus": (0, 64), "max-parallel": (0, 10_000)}  # the limits of the numbers
 
 
@@ -33,8 +33,8 @@ MOST = {"cpus": (1, 1024), "gpus": (0, 64), "max-parallel": (0, 10_000)}  # the 
 class Request:
     """What every task asks SLURM for."""
 
-    time: str = ""  # empty: the limit of the partition
-    partition: str = ""
+    time: str | None = None  # None: the limit of the partition
+    partition: str | None = None  # None: that of the cluster
     cpus: int = 1
     gpus: int = 0
     max_parallel: int = 0  # tasks at the same time; 0: no limit
@@ -43,9 +43,9 @@ class Request:
         for name, (low, high) in MOST.items():
             if not low <= (value := getattr(self, name.replace("-", "_"))) <= high:
                 raise UserError(f"--{name} is {value}; it must be from {low} to {high}")
-        if self.time and not re.fullmatch(TIME, self.time):
+        if self.time is not None and not re.fullmatch(TIME, self.time):
             raise UserError(f"--time is {shown(self.time)}; it must be like 90 (minutes), 12:00:00 or 2-12:00:00")
-        if self.partition and not re.fullmatch(PARTITION, self.partition):
+        if self.partition is not None and not re.fullmatch(PARTITION, self.partition):
             raise UserError(f"--partition is {shown(self.partition)}; it must be a name, or several joined by commas")
 
     def lines(self, name: str, tasks: int) -> list[str]:
