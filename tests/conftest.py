@@ -22,7 +22,6 @@ os.environ["XLA_FLAGS"] = " ".join(
         "--xla_backend_optimization_level=0",
         "--xla_llvm_disable_expensive_passes=true",
         "--xla_cpu_use_fusion_emitters=false",  # they compile half as fast
-        "--xla_cpu_parallel_codegen_split_count=1",  # both cores are busy
     )
 )
 # What one test has compiled, others load: both workers and all children share an empty cache, which ends with the session.
