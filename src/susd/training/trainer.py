@@ -257,7 +257,8 @@ class Trainer:
             inputs = (layout, *(self.devices.sharding() for _ in others))
             options = {"in_shardings": inputs, "out_shardings": (layout, info)}
         over_seeds = self._over_seeds(function, (0, *(None for _ in others)))
-        return jax.jit(over_seeds, donate_argnums=0, **options).lower(state, *others).compile()
+        lowered = jax.jit(over_seeds, donate_argnums=0, **options).lower(state, *others)
+        return lowered.compile(compiler_options=self._rows.compiler_options)
 
     def check_env(self) -> None:
         """Check the first observations, so that a broken environment is reported before anything is compiled."""
