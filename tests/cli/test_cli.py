@@ -40,7 +40,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {  # what is typed after `susd train`, an
     "gunner --method metraa": ("'metraa'", "susd"),
     "gunner --preset fast": ("'fast'", "paper, quick"),
     "gunner --prior cube": ("--prior", "'cube'", "sphere, factor_sphere, factor_ball, gaussian"),
-    "gunner --precision float8": ("--precision", "'float8'", "float32, bfloat16"),
+    "gunner --precision float8": ("--precision", "'float8'", "float32, default, bfloat16"),
     "gunner --env-option start": ("'start'", "NAME=VALUE"),
     "gunner --env-option start=9": ("'start'", "9", "centre, 0, 1, 2, 3"),
     "gunner --env-option layout=random": ("'layout'", "start, factors"),

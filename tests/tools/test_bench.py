@@ -216,7 +216,11 @@ def test_doctor(cache: Path) -> None:
     assert result["state_bytes"] > result["replay_bytes"]
     assert result["memory_total_bytes"] >= result["memory_available_bytes"] > 0
     assert result["env_steps_per_second"] > 0
+    assert result["devices_used"] == 1
+    assert result["state_bytes_per_device"] == result["state_bytes"]
+    assert result["all_reduce_bytes_per_update"] == 0
     text = doctor.format_doctor(result)
+    assert "its devices        1 cpu device: 800 replay rows" in text
     assert str(cache) in text
     assert jax.__version__ in text
 
@@ -226,7 +230,8 @@ def test_doctor_problems(cache: Path) -> None:
     good = {
         "device": {"platform": "cpu", "kind": "cpu", "count": 1},
         "config": {"precision": "float32"},
-        "state_bytes": 2**20,
+        "devices_used": 2,
+        "state_bytes_per_device": 2**20,
         "memory_available_bytes": 2**30,
         "cache_writable": True,
         "cache_folder": "/cache",
@@ -238,7 +243,7 @@ def test_doctor_problems(cache: Path) -> None:
     }
     assert doctor.problems(good) == []
     bad = {
-        "reduce --buffer-size": {"state_bytes": 2**31},
+        "reduce --buffer-size": {"state_bytes_per_device": 2**29},
         "set SUSD_CACHE_DIR": {"cache_writable": False},
         "pip install imageio-ffmpeg": {"ffmpeg": None},
         "no videos of MuJoCo environments: images need OpenGL": {"mujoco_rendering_problem": "images need OpenGL"},

@@ -221,9 +221,12 @@ def _check_processes(coordinator: str | None, num_processes: int | None, process
             if value is not None:
                 raise UserError(f"{flag} is {shown(value)}, but there is no --coordinator HOST:PORT")
         return None
+    for flag, value in (("--num-processes", num_processes), ("--process-id", process_id)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**16):
+            raise UserError(f"{flag} is {shown(value)}; it must be an integer from 0 to {2**16 - 1}")
     if coordinator == "auto":
         return num_processes
-    host, _, port = coordinator.rpartition(":")
+    host, _, port = coordinator.rpartition(":") if isinstance(coordinator, str) else ("", "", "")
     if not host or not port.isdecimal() or not 0 < int(port[:6]) < 2**16:
         raise UserError(f"--coordinator is {shown(coordinator)}; it must be HOST:PORT of the first process, or auto")
     if num_processes is None or process_id is None:
