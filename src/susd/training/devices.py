@@ -56,7 +56,7 @@ class Devices:
         return f"{self.count} {device.platform} device{'s' * (self.count > 1)}{kind}{processes}"
 
     @property
-    def compiler_options(self) -> dict[str, bool] | None:
+    def compiler_options(self) -> dict[str, str | bool] | None:
         """One thread for the matrix products of each core that is a device: together they use all cores."""
         several = self.count > self.processes
         return {"xla_cpu_multi_thread_eigen": False} if several and jax.default_backend() == "cpu" else None
