@@ -19,6 +19,7 @@ from susd.learner import Learner
 from susd.methods.base import RunningMean
 from susd.methods.susd import Susd
 from susd.networks import MLP
+from susd.replay import Replay
 from susd.sac import SacBatch, SacState
 
 KEY = jax.random.key(0)
@@ -201,3 +202,65 @@ def test_phi_has_the_highest_precision(method: str, precision: str) -> None:
     kinds = {"float32": "[HIGHEST, HIGHEST]", "default": "[DEFAULT, DEFAULT]", "bfloat16": "bf16"}
     assert others
     assert all(kinds[precision] in line for line in others), others
+
+
+def test_reward_of_phi_before_and_after_its_step(joined: tuple[Learner, Any, Any]) -> None:
+    learner, params, batch = joined
+    start = unlearned(dataclasses.replace(learner, sac=Recorder()), params)  # type: ignore[arg-type]
+
+    def run(start: Any) -> Any:
+        _, (_, before, _) = learner.method.loss(params, start.stats, batch, KEY)
+        found = []
+        for phi in ("before", "after"):
+            changed = dataclasses.replace(learner, sac=Recorder(), normalise_reward=False, reward_phi=phi)  # type: ignore[arg-type]
+            new, _ = changed.update(start, batch, KEY)
+            found.append(
+                (new.sac.reward[:, 0], learner.method.reward(params if phi == "before" else new.params, before, batch))
+            )
+        return found
+
+    (ours, expected), (later, later_expected) = fast(run)(start)
+    np.testing.assert_allclose(ours, expected.total, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(later, later_expected.total, rtol=1e-4, atol=1e-4)
+    assert np.abs(plain(ours) - plain(later)).max() > 0.01
+
+
+def test_relabelled_skills() -> None:
+    """Where the average phi moved: the first half in the whole episode, the second in the next ten steps."""
+    learner = built("susd", relabel=True, prior="factor_sphere", episodes=3, horizon=14, batch_size=42)
+    method, skills = learner.method, learner.method.skills
+    params = random_like(method.init, scale=0.4)
+    data = random_transitions(skills, 18, size=2 * 42)
+    data.obs[:, :6] = data.next_obs[:, :6] = 0.0  # the first factor never moves
+    buffer = Replay(data, np.int32(0), np.int32(84))
+    rows = np.random.default_rng(3).permutation(84)[:42]
+    ours = skills.split(plain(fast(learner.relabelled)(params, buffer, rows, data.skill[rows])))
+
+    starts, ends = [], []
+    for i, row in enumerate(rows):
+        chunk, step, episode = row // 42, row % 42 // 3, row % 3
+        first, last = (0, 13) if i < 21 else (step, min(step + 10, 14) - 1)
+        starts.append(chunk * 42 + first * 3 + episode)
+        ends.append(chunk * 42 + last * 3 + episode)
+    encode = fast(method.encode)
+    moved = skills.split(plain(encode(params, data.next_obs[ends])) - plain(encode(params, data.obs[starts])))
+    enough = (moved**2).mean(axis=-1) >= 0.25
+    kept = skills.split(plain(data.skill[rows]))
+    unit = moved / np.maximum(np.linalg.norm(moved, axis=-1, keepdims=True), 1e-9)
+    assert 0 < enough[:, 1:].mean() < 1
+    assert not enough[:, 0].any()
+    np.testing.assert_allclose(ours, np.where(enough[..., None], unit, kept), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "match"),
+    [
+        ("diayn", {}, "--relabel is True, but it has no effect in diayn; methods with it: susd"),
+        ("dusdi", {}, "--relabel is True, but it has no effect in dusdi; methods with it: susd"),
+        ("susd-discrete", {}, "relabelled skills have unit length, unlike those of --prior one_hot"),
+        ("metra", {"prior": "gaussian"}, "relabelled skills have unit length, unlike those of --prior gaussian"),
+    ],
+)
+def test_relabelling_needs_an_embedding(method: str, changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(UserError, match=match):
+        built(method, relabel=True, **changes)

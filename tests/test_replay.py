@@ -85,3 +85,18 @@ def test_sampling_depends_on_the_key_only() -> None:
 def test_size_of_a_row() -> None:
     buffer = replay.init(1, OBS, ACTIONS, SKILLS)
     assert sum(leaf.size for leaf in jax.tree.leaves(buffer.data)) == replay.row_size(OBS, ACTIONS, SKILLS)
+
+
+def test_rows_of_the_same_episode() -> None:
+    """Chunks of 3 episodes and 4 steps, in the order in which episodes are collected."""
+    episodes, horizon = 3, 4
+    buffer = replay.init(2 * episodes * horizon, 1, 1, 1)
+    for chunk in range(2):
+        step, episode = (grid.reshape(-1) for grid in np.mgrid[:horizon, :episodes])
+        label = (100 * chunk + 10 * episode + step).astype(np.float32)
+        buffer = replay.add(buffer, Transition(*[label[:, None]] * 4, label))
+    rows = np.arange(2 * episodes * horizon)
+    label = np.asarray(buffer.data.obs[rows, 0])
+    for at in range(horizon):
+        other = np.asarray(buffer.data.obs[replay.row_at(rows, at, episodes, horizon), 0])
+        np.testing.assert_array_equal(other, label // 10 * 10 + at)

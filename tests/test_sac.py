@@ -5,6 +5,7 @@ Everything with one part of the reward, and with several parts: one head for eac
 
 import dataclasses
 import math
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -357,3 +358,42 @@ def test_adaptive_alpha_reaches_the_target_entropy() -> None:
     # The entropy of a Gaussian determines its variance, and the soft optimum the temperature.
     variance = np.exp(2 * targets - 1) / (2 * math.pi)
     np.testing.assert_allclose(infos["alpha"][:, -300:].mean(axis=1), 2 * variance, rtol=0.4)
+
+
+# --- options --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [4, 40])  # in rows and in columns
+def test_critics_with_layer_norm(size: int) -> None:
+    """Zero mean and unit variance over the units of every hidden layer, before the activation."""
+    critic = random_like(dataclasses.replace(SMALL, critic_norm="layer").init).critic
+    x = np.random.default_rng(1).normal(size=(size, 5)).astype(np.float32)
+
+    def normed(h: np.ndarray) -> np.ndarray:
+        return relu((h - h.mean(axis=1, keepdims=True)) / h.std(axis=1, keepdims=True))
+
+    expected = [forward(x, [w[k] for w in critic.weights], [b[k] for b in critic.biases], normed) for k in range(2)]
+    np.testing.assert_allclose(fast(lambda c: c(x))(critic), np.stack(expected), rtol=1e-3, atol=1e-3)
+
+
+def test_actor_every_second_update() -> None:
+    """Actor and temperature stay as they are in the first of two updates; critics and target always move."""
+    _, state, batch = apart(1)
+    sac = dataclasses.replace(SMALL, adaptive_alpha=True, actor_every=2)
+    states = [dataclasses.replace(state, updates=np.int32(0))]
+    infos, step = [], fast(sac.update)
+    for _ in range(4):
+        new, info = step(states[-1], batch, KEY)
+        states.append(new)
+        infos.append(info)
+
+    def moved(of: Any) -> list[bool]:
+        leaves = [np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(of(s))]) for s in states]
+        return [bool((a != b).any()) for a, b in pairwise(leaves)]
+
+    for always in (lambda s: s.critic, lambda s: s.target, lambda s: s.critic_opt):
+        assert moved(always) == [True] * 4
+    for sometimes in (lambda s: s.actor, lambda s: s.log_alpha, lambda s: s.actor_opt, lambda s: s.alpha_opt):
+        assert moved(sometimes) == [False, True, False, True]
+    assert [bool(np.isnan(info["entropy"])) for info in infos] == [True, False, True, False]
+    assert jax.eval_shape(sac.init, KEY).updates.shape == ()

@@ -161,6 +161,7 @@ class Config:
     features: str = option(
         "full", "DUSDi's view of a factor: all dimensions, or those of the original", ("full", "filtered")
     )
+    relabel: bool = option(False, "replace the skills of replayed transitions by the directions in which phi moved")
     lambda_init: float = option(3000.0, "initial Lagrange multiplier lambda", low=1e-6)
     slack: float = option(1e-6, "slack epsilon of the constraint", low=0.0)
     min_std: float = option(1e-6, "smallest standard deviation of density model or discriminator", low=1e-8, high=1.0)
@@ -172,6 +173,7 @@ class Config:
     phi_hidden: int = option(1024, "units per hidden layer of each phi or discriminator", low=1, high=65536)
     density_hidden: int = option(1024, "units per hidden layer of the density model", low=1, high=65536)
     critic: str = option("single", "one value head, or one per factor and one for the entropy", ("single", "decomposed"))
+    critic_norm: str = option("none", "LayerNorm before the activations of the critics, or none", ("none", "layer"))
     layers: int = sac_option("layers", 2)
     actor_activation: str = sac_option("actor_activation", "tanh")
     head_scale: float = sac_option("head_scale", 0.1)
@@ -182,10 +184,14 @@ class Config:
     discount: float = sac_option("discount", 0.99)
     tau: float = sac_option("tau", 0.005)
     alpha_init: float = sac_option("alpha_init", 0.1)
+    actor_every: int = option(1, "updates of the critics per update of actor and temperature", low=1)
     adaptive_alpha: bool = sac_option("adaptive_alpha", True)
     target_entropy: float = sac_option("target_entropy", -0.5)
     reward_scale: float = option(1.0, "factor on the intrinsic reward", low=0.0)
     normalise_reward: bool = option(False, "divide the intrinsic reward by its running root mean square")
+    reward_phi: str = option(
+        "after", "the reward uses phi after its gradient step, or before it, which is faster", ("after", "before")
+    )
     reward_scope: str = option("total", "normalise the sum over factors, or the reward of each factor", ("total", "factor"))
 
     eval_every: int = option(100, "epochs between two coverage measurements", low=1)

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 
 from susd import replay
 from susd.methods.base import Method, Reward, RunningMean
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from susd.config import Config
     from susd.envs.base import EnvSpec
 
+AVERAGE_RATE = 0.005  # of the average of phi that relabels skills
+AHEAD = 10  # steps over which half of the relabelled skills are measured; the others over the whole episode
+MOVED = 0.25  # mean square from which a factor has moved; the constraint bounds that of one step by 1
 SMALLEST = 0.03  # a factor's root mean square is at least this share of the largest, so that noise is not blown up
 
 
@@ -32,6 +36,7 @@ class LearnerState(eqx.Module):
     stats: Any
     reward_square: RunningMean  # of the sum, or [N] of each factor
     sac: SacState
+    average: Any = None  # of the method's parameters, where skills are relabelled
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,9 @@ class Learner:
     normalise_reward: bool
     skill_input_scale: float
     reward_scope: str = "total"  # total | factor
+    reward_phi: str = "after"  # after | before the gradient step of the method
+    episodes: int = 0  # in a chunk of the replay, where skills are relabelled
+    horizon: int = 0
 
     @classmethod
     def from_config(cls, config: Config, spec: EnvSpec) -> Learner:
@@ -54,7 +62,13 @@ class Learner:
         sac = Sac.from_config(config, spec.obs_size + method.skills.size, spec.action_size, parts=parts)
         scale = method.skills.input_scale if config.scale_skill else 1.0
         rewards = (config.reward_scale, config.normalise_reward)
-        return cls(method, sac, config.batch_size, *rewards, scale, config.reward_scope)
+        length = (config.episodes, config.horizon or spec.horizon) if config.relabel else (0, 0)
+        return cls(method, sac, config.batch_size, *rewards, scale, config.reward_scope, config.reward_phi, *length)
+
+    @property
+    def relabel(self) -> bool:
+        """Whether replayed skills are replaced by the directions in which the embedding moved."""
+        return self.episodes > 0
 
     def init(self, key: jax.Array) -> LearnerState:
         """The initial state."""
@@ -62,7 +76,8 @@ class Learner:
         params = self.method.init(k_method)
         opt, stats = self.method.optimizer().init(params), self.method.init_stats(params)
         shape = (self.method.skills.parts,) if self.reward_scope == "factor" else ()
-        return LearnerState(params, opt, stats, RunningMean.init(shape), self.sac.init(k_sac))
+        average = jax.tree.map(jnp.copy, params) if self.relabel else None
+        return LearnerState(params, opt, stats, RunningMean.init(shape), self.sac.init(k_sac), average)
 
     def policy_input(self, obs: jax.Array, skill: jax.Array) -> jax.Array:
         """The input of actor and critics: the observation and the scaled skill."""
@@ -74,12 +89,39 @@ class Learner:
         grad, (stats, before, info) = jax.grad(self.method.loss, has_aux=True)(state.params, state.stats, batch, k_method)
         params, opt = descend(self.method.optimizer(), grad, state.opt, state.params)
 
-        reward = self.method.reward(params, before, batch)
+        reward = self.method.reward(params if self.reward_phi == "after" else state.params, before, batch)
         scaled, reward_square = self._scaled(reward, state.reward_square)
         x, next_x = self.policy_input(batch.obs, batch.skill), self.policy_input(batch.next_obs, batch.skill)
         sac, sac_info = self.sac.update(state.sac, SacBatch(x, batch.action, scaled, next_x, batch.done), k_sac)
         info = {**info, **sac_info, "reward": reward.total.mean(), "reward_rms": jnp.sqrt(reward_square.value.mean())}
-        return LearnerState(params, opt, stats, reward_square, sac), info
+        average = state.average
+        if self.relabel:
+            average = jax.tree.map(lambda old, new: old + AVERAGE_RATE * (new - old), average, params)
+        return LearnerState(params, opt, stats, reward_square, sac, average), info
+
+    def sample(self, state: LearnerState, buffer: Replay, key: jax.Array) -> Transition:
+        """A batch of the replay buffer, with relabelled skills if these are wanted."""
+        rows = replay.sample_rows(buffer, key, self.batch_size)
+        batch = replay.take(buffer, rows)
+        return batch._replace(skill=self.relabelled(state.average, buffer, rows, batch.skill)) if self.relabel else batch
+
+    def relabelled(self, average: Any, buffer: Replay, rows: jax.Array, skill: jax.Array) -> jax.Array:
+        """Skills that say where the average phi moved: in the whole episode, or in the next steps for half of the batch.
+
+        A factor that hardly moved keeps the part of the skill with which it was collected.
+        """
+        whole = jnp.arange(len(rows)) < len(rows) // 2
+        step = rows // self.episodes % self.horizon
+        first = jnp.where(whole, 0, step)
+        last = jnp.where(whole, self.horizon - 1, jnp.minimum(step + AHEAD, self.horizon) - 1)
+        start, end = (replay.row_at(rows, at, self.episodes, self.horizon) for at in (first, last))
+        seen = jnp.concatenate([replay.take(buffer, start).obs, replay.take(buffer, end).next_obs])
+        before, after = jnp.split(self.method.encode(average, seen), 2)
+        skills = self.method.skills
+        moved = skills.split(after - before)
+        enough = jnp.mean(moved**2, axis=-1, keepdims=True) >= MOVED
+        new = skills.split(skills.project(after - before))
+        return skills.project(jnp.where(enough, new, skills.split(skill)).reshape(skill.shape))
 
     def _scaled(self, reward: Reward, square: RunningMean) -> tuple[jax.Array, RunningMean]:
         """The reward of SAC, [B, parts], and the running mean square of the sum or of each factor's reward."""
@@ -99,17 +141,22 @@ class Learner:
     ) -> tuple[LearnerState, Info]:
         """`steps` updates on batches of the replay buffer in one scan, or none before it is ready; info is averaged."""
 
+        @jax.jit  # traced once for the shapes and for the scan
         def one(carry: LearnerState, step_key: jax.Array) -> tuple[LearnerState, Info]:
             k_batch, k_update = jax.random.split(step_key)
-            return self.update(carry, replay.sample(buffer, k_batch, self.batch_size), k_update)
+            return self.update(carry, self.sample(carry, buffer, k_batch), k_update)
 
-        def run(carry: LearnerState) -> tuple[LearnerState, Info]:
-            carry, infos = jax.lax.scan(one, carry, jax.random.split(key, steps))
-            return carry, jax.tree.map(lambda x: x.mean(axis=0), infos)
+        shapes = jax.eval_shape(one, state, key)[1]
+        none, unravel = ravel_pytree(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes))
 
-        shapes = jax.eval_shape(run, state)[1]
+        def packed(carry: LearnerState, step_key: jax.Array) -> tuple[LearnerState, jax.Array]:
+            carry, info = one(carry, step_key)
+            return carry, ravel_pytree(info)[0]  # one row of a table is stored faster than many scalars
 
-        def wait(carry: LearnerState) -> tuple[LearnerState, Info]:
-            return carry, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        def run(carry: LearnerState) -> tuple[LearnerState, jax.Array]:
+            carry, infos = jax.lax.scan(packed, carry, jax.random.split(key, steps))
+            mean = jnp.mean if self.sac.actor_every == 1 else jnp.nanmean  # values of an actor that was skipped are NaN
+            return carry, mean(infos, axis=0)
 
-        return jax.lax.cond(ready, run, wait, state)
+        state, info = jax.lax.cond(ready, run, lambda carry: (carry, none), state)
+        return state, unravel(info)

@@ -66,7 +66,16 @@ def add(replay: Replay, rows: Transition) -> Replay:
 
 def sample(replay: Replay, key: jax.Array, count: int) -> Transition:
     """`count` transitions, sampled uniformly with replacement; several devices each receive an equal share of them."""
-    rows = jax.random.randint(key, (count,), 0, jnp.maximum(replay.size, 1))
+    return take(replay, sample_rows(replay, key, count))
+
+
+def sample_rows(replay: Replay, key: jax.Array, count: int) -> jax.Array:
+    """The rows of `count` transitions, sampled uniformly with replacement."""
+    return jax.random.randint(key, (count,), 0, jnp.maximum(replay.size, 1))
+
+
+def take(replay: Replay, rows: jax.Array) -> Transition:
+    """The transitions in some rows; several devices each receive an equal share of them."""
     if replay.mesh is None:
         return jax.tree.map(lambda ring: ring[rows], replay.data)
     (axis,) = replay.mesh.axis_names
@@ -74,6 +83,12 @@ def sample(replay: Replay, key: jax.Array, count: int) -> Transition:
         partial(_read, axis), mesh=replay.mesh, in_specs=(P(axis), P()), out_specs=P(axis), check_vma=False
     )
     return read(replay.data, rows)
+
+
+def row_at(rows: jax.Array, step: jax.Array | int, episodes: int, horizon: int) -> jax.Array:
+    """The rows of a step of the same episodes. A chunk has `episodes` rows for each of `horizon` steps, and never wraps."""
+    chunk = episodes * horizon
+    return rows // chunk * chunk + step * episodes + rows % episodes
 
 
 def _write(axis: str, block: Transition, rows: Transition, position: jax.Array) -> Transition:

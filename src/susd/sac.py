@@ -40,6 +40,7 @@ class SacState(eqx.Module):
     actor_opt: optax.OptState
     critic_opt: optax.OptState
     alpha_opt: optax.OptState
+    updates: jax.Array | None = None  # of the critics, counted where the actor is updated less often
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Sac:
     target_entropy: float  # per action dimension; uniform actions have log 2
     head_scale: float = 0.1  # initial scale of the actor's output layers, relative to Xavier initialisation
     parts: int = 1  # of the reward
+    critic_norm: str = "none"  # none | layer
+    actor_every: int = 1  # updates of the critics per update of actor and temperature
 
     @classmethod
     def from_config(cls, config: Any, inputs: int, actions: int, **changes: Any) -> Sac:
@@ -79,7 +82,7 @@ class Sac:
     @property
     def optimizer(self) -> optax.GradientTransformation:
         """Adam."""
-        return optax.adam(self.learning_rate)
+        return adam(self.learning_rate)
 
     def init(self, key: jax.Array) -> SacState:
         """Initial networks; the target critic is a copy of the critic."""
@@ -95,10 +98,11 @@ class Sac:
             self.head_scale,
         )
         sizes = [self.inputs + self.actions, *[self.hidden] * self.layers, self.heads]
-        critic = MLP.init(k_critic, sizes, ensemble=(2,), kind="normal", precision=self.precision)
+        critic = MLP.init(k_critic, sizes, ensemble=(2,), kind="normal", precision=self.precision, norm=self.critic_norm)
         scale = math.sqrt((self.hidden + self.heads) / (self.hidden + 1))  # every head starts at the scale of one
         critic = eqx.tree_at(lambda m: m.weights[-1], critic, scale * critic.weights[-1])
-        return start(self, actor, critic, self.alpha_init)
+        state = start(self, actor, critic, self.alpha_init)
+        return state if self.actor_every == 1 else dataclasses.replace(state, updates=jnp.zeros((), jnp.int32))
 
     def critic_loss(self, critic: MLP, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[jax.Array, Info]:
         """Half the squared error of both critics to y = r + gamma (1 - done) (min_k Qbar_k - alpha log pi).
@@ -127,8 +131,8 @@ class Sac:
         return loss, {"actor_loss": loss, "entropy": -log_prob.mean()}
 
     def update(self, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[SacState, Info]:
-        """One step of critic, actor, temperature and target critic."""
-        return update(self, state, batch, key)
+        """One step of critic, actor, temperature and target critic; actor and temperature may skip it."""
+        return update(self, state, batch, key, self.actor_every)
 
 
 class ActorCritic(Protocol):
@@ -170,23 +174,53 @@ class ActorCritic(Protocol):
         ...
 
 
-def update(sac: ActorCritic, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[SacState, Info]:
-    """Critic, then actor with the updated critic, then temperature, then target critic."""
+def update(
+    sac: ActorCritic, state: SacState, batch: SacBatch, key: jax.Array, actor_every: int = 1
+) -> tuple[SacState, Info]:
+    """Critic, then actor with the updated critic and temperature in the last of `actor_every` updates, then target critic.
+
+    Values to log of an actor that was not updated are NaN.
+    """
     k_critic, k_actor = jax.random.split(key)
     critic_grad, critic_info = jax.grad(sac.critic_loss, has_aux=True)(state.critic, state, batch, k_critic)
     critic, critic_opt = descend(sac.optimizer, critic_grad, state.critic_opt, state.critic)
 
-    actor_grad, actor_info = jax.grad(sac.actor_loss, has_aux=True)(state.actor, critic, state.log_alpha, batch.x, k_actor)
-    actor, actor_opt = descend(sac.optimizer, actor_grad, state.actor_opt, state.actor)
+    def improve(policy: _Policy) -> tuple[_Policy, Info]:
+        return _improve(sac, policy, critic, batch.x, k_actor)
 
-    log_alpha, alpha_opt = state.log_alpha, state.alpha_opt
-    if sac.adaptive_alpha:  # gradient of log(alpha) (H - H_target): alpha grows while the entropy is too low
-        gap = actor_info["entropy"] - sac.actions * sac.target_entropy
-        log_alpha, alpha_opt = descend(sac.optimizer, gap, alpha_opt, log_alpha)
+    policy = _Policy(state.actor, state.actor_opt, state.log_alpha, state.alpha_opt)
+    updates = state.updates
+    if updates is None:
+        policy, actor_info = improve(policy)
+    else:
+        updates = (updates + 1) % actor_every
+        unknown = jax.tree.map(lambda s: jnp.full(s.shape, jnp.nan, s.dtype), jax.eval_shape(improve, policy)[1])
+        policy, actor_info = jax.lax.cond(updates == 0, improve, lambda same: (same, unknown), policy)
 
     target = jax.tree.map(lambda old, new: old + sac.tau * (new - old), state.target, critic)
-    info = {**critic_info, **actor_info, "alpha": jnp.exp(log_alpha)}
-    return SacState(actor, critic, target, log_alpha, actor_opt, critic_opt, alpha_opt), info
+    info = {**critic_info, **actor_info, "alpha": jnp.exp(policy.log_alpha)}
+    actor, actor_opt, log_alpha, alpha_opt = policy
+    return SacState(actor, critic, target, log_alpha, actor_opt, critic_opt, alpha_opt, updates), info
+
+
+class _Policy(NamedTuple):
+    """What an update of the actor changes."""
+
+    actor: Any
+    actor_opt: optax.OptState
+    log_alpha: jax.Array
+    alpha_opt: optax.OptState
+
+
+def _improve(sac: ActorCritic, policy: _Policy, critic: Any, x: jax.Array, key: jax.Array) -> tuple[_Policy, Info]:
+    """One step of the actor and, if it is adaptive, of the temperature."""
+    actor, opt, log_alpha, alpha_opt = policy
+    grad, info = jax.grad(sac.actor_loss, has_aux=True)(actor, critic, log_alpha, x, key)
+    actor, opt = descend(sac.optimizer, grad, opt, actor)
+    if sac.adaptive_alpha:  # gradient of log(alpha) (H - H_target): alpha grows while the entropy is too low
+        gap = info["entropy"] - sac.actions * sac.target_entropy
+        log_alpha, alpha_opt = descend(sac.optimizer, gap, alpha_opt, log_alpha)
+    return _Policy(actor, opt, log_alpha, alpha_opt), info
 
 
 def start(sac: ActorCritic, actor: Any, critic: Any, alpha: float) -> SacState:
@@ -205,6 +239,11 @@ def options_of(cls: type[Any], config: Any) -> dict[str, Any]:
 def values(critic: MLP, x: jax.Array, action: jax.Array) -> jax.Array:
     """The values of both critics, [heads, 2, B]."""
     return jnp.moveaxis(critic(jnp.concatenate([x, action], axis=-1)), -1, 0)
+
+
+def adam(learning_rate: float) -> optax.GradientTransformation:
+    """Adam on all parameters as one vector: a few long operations instead of several short ones per layer."""
+    return optax.flatten(optax.adam(learning_rate))
 
 
 def descend(optimizer: optax.GradientTransformation, grad, opt_state, params):  # type: ignore[no-untyped-def]

@@ -185,7 +185,7 @@ def test_method_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 # --- options ----------------------------------------------------------------------------------------------------------
 
-TEXT_VALUES = {"factors": ("4", "1"), "share_agent": ("all", "ammo")}
+VALUES = {"factors": ("4", "1"), "share_agent": ("all", "ammo"), "relabel": (False, True)}
 NEEDS = {"reward_scope": {"normalise_reward": True}}  # what an option has an effect with
 
 
@@ -193,7 +193,7 @@ def values_of(option: str) -> tuple[Any, ...]:
     """Some valid values of an option."""
     spec = SPECS[option]
     numbers: tuple[Any, ...] = (3, 5) if type(spec.default) is int else (0.25, 0.75)
-    return TEXT_VALUES.get(option) or spec.metadata["choices"] or numbers
+    return VALUES.get(option) or spec.metadata["choices"] or numbers
 
 
 @pytest.mark.parametrize("option", sorted(method_options()))

@@ -237,3 +237,27 @@ def test_named_keys_differ() -> None:
     drawn = [jax.random.key_data(subkey(key, name)).tobytes() for name in ("init", "collect", "learn", "skills")]
     drawn.append(jax.random.key_data(key).tobytes())
     assert len(set(drawn)) == len(drawn)
+
+
+OPTIONS = {"critic_norm": "layer", "actor_every": 2, "reward_phi": "before", "relabel": True}
+
+
+def test_learner_options_resume(states: list[TrainState]) -> None:
+    """All together: equal bits from the start, and from a state in which the actor has skipped an update."""
+    trainer = Trainer.build(tiny(**OPTIONS, gradient_steps=3))
+    found = run(trainer, 4)
+    state = jax.tree.map(jnp.asarray, found[2])
+    assert state.learner.sac.updates.tolist() == [1]  # epochs 0 and 1 warm up and take three steps
+    for epoch in (2, 3):
+        state, info = trainer.run_epoch(state, epoch)
+    assert_same(host(state), found[4])
+    assert_same(run(trainer, 2)[2], found[2])
+    assert all(np.isfinite(value).all() for value in info.values())
+    assert digest(found[2].learner.average) != digest(found[4].learner.average)
+    assert states[0].learner.average is None
+    assert states[0].learner.sac.updates is None
+
+
+def test_relabelling_needs_episodes_of_one_length() -> None:
+    with pytest.raises(UserError, match="--relabel needs episodes of one length, but those of"):
+        Trainer.build(configure("gymnasium:Pendulum-v1", factors="all=0:3", relabel=True))

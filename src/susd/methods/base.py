@@ -18,6 +18,7 @@ from susd.errors import UserError
 from susd.factors import Factorization
 from susd.methods.registry import Unless
 from susd.networks import MLP, Density, FactoredMLP, normal_log_prob
+from susd.sac import adam
 from susd.skills import SkillSpace
 from susd.types import Info, Transition
 
@@ -184,7 +185,13 @@ def constrained_loss(
 
 def dual_optimizer(labels: Any, learning_rate: float, dual_learning_rate: float) -> optax.GradientTransformation:
     """Adam for the parameters labelled `net`, and Adam with another learning rate for those labelled `dual`."""
-    return optax.partition({"net": optax.adam(learning_rate), "dual": optax.adam(dual_learning_rate)}, labels)
+    return optax.partition({"net": adam(learning_rate), "dual": adam(dual_learning_rate)}, labels)
+
+
+def by_factor(names: Sequence[str], **values: jax.Array) -> Info:
+    """Values to log of every factor, as factor/NAME/VALUE: the means over the batch of arrays [B, N]."""
+    means = {value: array.mean(axis=0) for value, array in values.items()}
+    return {f"factor/{name}/{value}": mean[i] for value, mean in means.items() for i, name in enumerate(names)}
 
 
 def one_hot_log_prob(logits: jax.Array, skill: jax.Array) -> jax.Array:
@@ -218,6 +225,11 @@ FACTORED = frozenset({"factors", "critic", "reward_scope"})
 DUAL = frozenset({"lambda_init", "slack", "dual_learning_rate", "phi_input"})
 DENSITY = frozenset({"density_hidden", "min_std", "std_bound"})
 CONTINUOUS = ("sphere", "gaussian")  # priors without factors
+RELABEL = frozenset({"relabel"})  # of methods with an embedding
+UNIT_ONLY = tuple(
+    Unless("prior", prior, RELABEL, f"relabelled skills have unit length, unlike those of --prior {prior}")
+    for prior in ("factor_ball", "gaussian", "one_hot")
+)
 TOTAL_ONLY = Unless("normalise_reward", False, frozenset({"reward_scope"}), "it does not apply with --no-normalise-reward")
 
 # Methods with one embedding of the whole state.

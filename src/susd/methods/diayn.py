@@ -14,6 +14,7 @@ import optax
 from susd.methods.base import DISCRIMINATOR_METRICS, WHOLE, Reward, View, accuracy, network_of, one_hot_log_prob, phi_input
 from susd.methods.registry import Card, Unless
 from susd.networks import MLP, Density, FactoredMLP, normal_log_prob
+from susd.sac import adam
 from susd.skills import SkillSpace
 from susd.types import Info, Transition
 
@@ -95,7 +96,7 @@ class Diayn:
 
     def optimizer(self) -> optax.GradientTransformation:
         """Adam."""
-        return optax.adam(self.learning_rate)
+        return adam(self.learning_rate)
 
     @classmethod
     def from_config(cls, config: Config, spec: EnvSpec) -> Diayn:

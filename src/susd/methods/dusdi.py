@@ -14,6 +14,7 @@ from susd.errors import UserError
 from susd.methods.base import DISCRIMINATOR_METRICS, FACTORED, TOTAL_ONLY, Reward, accuracy, one_hot_log_prob, phi_input
 from susd.methods.registry import Card, Unless
 from susd.networks import FactoredMLP
+from susd.sac import adam
 from susd.skills import SkillSpace
 from susd.types import Info, Transition
 
@@ -91,7 +92,7 @@ class Dusdi:
 
     def optimizer(self) -> optax.GradientTransformation:
         """Adam."""
-        return optax.adam(self.learning_rate)
+        return adam(self.learning_rate)
 
     @classmethod
     def from_config(cls, config: Config, spec: EnvSpec) -> Dusdi:

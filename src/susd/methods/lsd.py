@@ -12,8 +12,10 @@ import optax
 
 from susd.methods.base import (
     PHI_METRICS,
+    RELABEL,
     STATE_OBJECTIVE,
     STATE_REWARD,
+    UNIT_ONLY,
     WHOLE,
     WIDE_PHI,
     Reward,
@@ -24,6 +26,7 @@ from susd.methods.base import (
 )
 from susd.methods.registry import Card
 from susd.networks import MLP, FactoredMLP, spectral_normalise, spectral_vectors
+from susd.sac import adam
 from susd.skills import SkillSpace
 from susd.types import Info, Transition
 
@@ -97,7 +100,7 @@ class Lsd:
 
     def optimizer(self) -> optax.GradientTransformation:
         """Adam."""
-        return optax.adam(self.learning_rate)
+        return adam(self.learning_rate)
 
     @classmethod
     def from_config(cls, config: Config, spec: EnvSpec) -> Lsd:
@@ -123,7 +126,8 @@ CARDS = (
         objective=STATE_OBJECTIVE,
         constraint="||phi(s') - phi(s)|| <= ||s' - s|| by spectral normalisation of every layer",
         reward=STATE_REWARD,
-        options=frozenset({"phi_input"}),
+        options=RELABEL | {"phi_input"},
+        unless=UNIT_ONLY,
         quick=WIDE_PHI,
         quick_own={"gunner": {"discount": 0.85}},
         colour="#009E73",

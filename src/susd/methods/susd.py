@@ -20,15 +20,18 @@ from susd.methods.base import (
     DUAL,
     DUAL_METRICS,
     FACTORED,
+    RELABEL,
     STATE_OBJECTIVE,
     STATE_REWARD,
     TEMPORAL,
     TOTAL_ONLY,
+    UNIT_ONLY,
     WHOLE,
     WIDE_PHI,
     Reward,
     RunningMean,
     View,
+    by_factor,
     constrained_loss,
     density_loss,
     difference,
@@ -94,18 +97,14 @@ class Susd:
         square = jnp.mean(delta**2, axis=-1)
         bounded = square.mean(axis=1, keepdims=True) if self.constraint == "joint" else square
         loss, info = constrained_loss(rewards.sum(axis=1), bounded, 1.0, self.slack, params.log_lambda)
-        info |= {"constraint_max": square.max()}
-        for i, name in enumerate(self.factorization.names):
-            info[f"factor/{name}/phi_square"] = square[:, i].mean()
-            info[f"factor/{name}/reward"] = rewards[:, i].mean()
+        info |= {"constraint_max": square.max()} | by_factor(self.factorization.names, phi_square=square, reward=rewards)
         if params.density is None:
             return loss, (stats, Before(None), info)
         # 5. the density model; the weights are those of the model before its step
         nll, kappa = density_loss(params.density, batch, self.view)
         weight, stats = self._weight(kappa, stats)
         info |= {"density_nll": nll, "weight_raw": stats.value, "weight_max": weight.max()}
-        for i, name in enumerate(self.factorization.names):
-            info[f"factor/{name}/weight"] = weight[:, i].mean()
+        info |= by_factor(self.factorization.names, weight=weight)
         return loss + nll, (stats, Before(weight), info)
 
     def _weight(self, kappa: jax.Array, stats: RunningMean) -> tuple[jax.Array, RunningMean]:
@@ -209,7 +208,7 @@ def _shared_with(text: str, factorization: Factorization) -> tuple[str, ...]:
 
 
 PER_FACTOR = frozenset({"constraint", "share_agent", "weight_scope", "critic", "reward_scope"})
-OPTIONS = frozenset({"embedding", "weight", "weight_cap"}) | FACTORED | PER_FACTOR | DUAL | DENSITY
+OPTIONS = frozenset({"embedding", "weight", "weight_cap"}) | FACTORED | PER_FACTOR | DUAL | DENSITY | RELABEL
 FACTORS_NEEDED = OPTIONS - {"embedding"}  # of variants that do not exist with one embedding of the state
 SUSD = Card(
     name="susd",
@@ -225,6 +224,7 @@ SUSD = Card(
     priors=("sphere", "factor_sphere", "factor_ball", "gaussian", "one_hot"),
     unless=(
         TOTAL_ONLY,
+        *UNIT_ONLY,
         Unless("weight", "none", DENSITY | {"weight_scope", "weight_cap"}, "it has no density model with --weight none"),
         Unless("embedding", "state", PER_FACTOR, "it has no factors with --embedding state", priors=CONTINUOUS),
     ),

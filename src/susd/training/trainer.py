@@ -121,6 +121,8 @@ class Trainer:
         else:
             if config.seeds > 1:
                 raise UserError(f"--seeds is {config.seeds}, but {env.spec.name} runs outside JAX; start one run per seed")
+            if config.relabel:
+                raise UserError(f"--relabel needs episodes of one length, but those of {env.spec.name} may end early")
             if env.num_envs != config.episodes:
                 raise UserError(f"--episodes is {config.episodes}, but num_envs of the environment is {env.num_envs}")
             if devices.processes > 1:
