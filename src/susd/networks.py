@@ -22,32 +22,6 @@ def _dot(x: jax.Array, weight: jax.Array, precision: str) -> jax.Array:
     return jnp.matmul(x, weight, precision="highest" if precision == "float32" else "default")
 
 
-@jax.custom_vjp
-def _columns_dot(weight: jax.Array, x: jax.Array) -> jax.Array:
-    """weight^T x for batches in columns: [in, out] and [in, B] to [out, B]; weight, or both, may be an ensemble's.
-
-    On CPUs a product is slow where it contracts the first axis of its left side, as the gradient of a weight does in rows.
-    In columns only weights are transposed, which are smaller, and they stay transposed behind the barrier.
-    """
-    return jnp.matmul(jax.lax.optimization_barrier(jnp.swapaxes(weight, -1, -2)), x, precision="highest")
-
-
-def _columns_forward(weight: jax.Array, x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return _columns_dot(weight, x), (weight, x)
-
-
-def _columns_backward(saved: tuple[jax.Array, jax.Array], grad: jax.Array) -> tuple[jax.Array, jax.Array]:
-    weight, x = saved
-    if x.ndim < weight.ndim:  # an ensemble of networks with one input
-        wide, narrow = "ib,eob->eio", "eio,eob->ib"
-    else:
-        wide, narrow = "...ib,...ob->...io", "...io,...ob->...ib"
-    return jnp.einsum(wide, x, grad, precision="highest"), jnp.einsum(narrow, weight, grad, precision="highest")
-
-
-_columns_dot.defvjp(_columns_forward, _columns_backward)
-
-
 def xavier(key: jax.Array, shapes: Sequence[tuple[int, ...]], kind: str) -> tuple[jax.Array, ...]:
     """Xavier initialisation, `uniform` or `normal`, of weights [.., in, out]: one draw for all, which compiles fast."""
     ends = np.cumsum([math.prod(shape) for shape in shapes])
@@ -87,32 +61,17 @@ class MLP(eqx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[B, in] to [B, out]; an ensemble gives [E, B, out] and takes [B, in] or [E, B, in]."""
-        if self.in_columns(x.shape[-2]):
-            return jnp.swapaxes(self.columns(jnp.swapaxes(x, -1, -2)), -1, -2)
+        act, last = ACTIVATIONS[self.activation], len(self.weights) - 1
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = self._activated(_dot(x, weight, self.precision) + bias[..., None, :], layer, axis=-1)
+            x = _dot(x, weight, self.precision) + bias[..., None, :]
+            if layer < last:
+                x = act(layer_norm(x) if self.norm == "layer" else x)
         return x
 
-    def columns(self, x: jax.Array) -> jax.Array:
-        """The same for a batch in columns, in float32: [in, B] to [out, B]."""
-        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = self._activated(_columns_dot(weight, x) + bias[..., None], layer, axis=-2)
-        return x
 
-    def in_columns(self, batch: int) -> bool:
-        """Whether a batch is computed in columns: where it is longer than the layers are wide, which are transposed."""
-        return self.precision == "float32" and batch > max(bias.shape[-1] for bias in self.biases)
-
-    def _activated(self, x: jax.Array, layer: int, axis: int) -> jax.Array:
-        """The output of a layer; `axis` is that of its units."""
-        if layer == len(self.weights) - 1:
-            return x
-        return ACTIVATIONS[self.activation](layer_norm(x, axis) if self.norm == "layer" else x)
-
-
-def layer_norm(x: jax.Array, axis: int) -> jax.Array:
+def layer_norm(x: jax.Array) -> jax.Array:
     """Zero mean and unit variance over the units of a layer. Scale and offset are left to the layers around it."""
-    return (x - x.mean(axis, keepdims=True)) * jax.lax.rsqrt(x.var(axis, keepdims=True) + 1e-6)
+    return (x - x.mean(axis=-1, keepdims=True)) * jax.lax.rsqrt(x.var(axis=-1, keepdims=True) + 1e-6)
 
 
 def padded(indices: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -142,9 +101,10 @@ class FactoredMLP(eqx.Module):
     def __call__(self, obs: jax.Array) -> jax.Array:
         """[B, S] to [B, N, D]."""
         gather, real = padded(self.indices)
-        if self.mlp.in_columns(len(obs)):
-            return jnp.transpose(self.mlp.columns(obs.T[gather] * real[:, :, None]), (2, 0, 1))
-        return jnp.swapaxes(self.mlp(jnp.swapaxes(obs[:, gather] * real, 0, 1)), 0, 1)
+        parts = jnp.swapaxes(obs[:, gather], 0, 1)  # [N, B, widest]
+        if not real.all():
+            parts = parts * real[:, None, :]
+        return jnp.swapaxes(self.mlp(parts), 0, 1)
 
 
 class Actor(eqx.Module):
