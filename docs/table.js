@@ -1,5 +1,5 @@
 // Tables that follow an element of class "sortable": click a header to sort, type to filter, choose a value of a column.
-// On a narrow screen rows become cards, for which every cell is told the name of its column.
+// On a narrow screen rows become cards, for which every cell gets the name of its column.
 "use strict";
 document.querySelectorAll(".sortable").forEach((mark) => {
   const inside = mark.querySelector("table");

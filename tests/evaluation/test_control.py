@@ -246,7 +246,7 @@ def probed(policy: Policy, skills: SkillSpace) -> dict[str, Any]:
 
 
 def test_dimensions_of_one_part_may_belong_to_factors() -> None:
-    """A single part whose dimensions move one factor each, in any order, is told from one whose dimensions move both."""
+    """A single part whose dimensions move one factor each, in any order, differs from one whose dimensions move both."""
     whole = SkillSpace("gaussian", 1, 4)
     apart = probed(lambda obs, z, key: 0.3 * z[:, jnp.array([2, 0, 3, 1])], whole)
     mixed = probed(
