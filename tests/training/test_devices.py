@@ -149,7 +149,10 @@ def test_two_processes_train_one_run(susd: Command) -> None:
     susd.resume("two", "--epochs", 5, "--quiet")
     for a, b in zip(last_state(susd.folder / "two"), last_state(susd.folder / "one"), strict=True):
         np.testing.assert_allclose(a.astype(float), b.astype(float), atol=NEAR)
-    rows = [[json.loads(line) for line in (susd.folder / run / "metrics.jsonl").open()] for run in ("two", "one")]
+    rows = [
+        [json.loads(line) for line in (susd.folder / run / "metrics.jsonl").read_text().splitlines()]
+        for run in ("two", "one")
+    ]
     assert [row["epoch"] for row in rows[0]] == [row["epoch"] for row in rows[1]] == [1, 2, 3, 4, 5]
 
 
