@@ -75,12 +75,12 @@ def seeds() -> dict[str, Any]:
         config = configure("gunner", **sizes | {"seed": seed, "seeds": seeds})
         return run(Trainer.build(config, devices=find_devices(devices)), 2)[0][-1]
 
-    def same(index: int) -> bool:
+    def alone(index: int) -> float:
         one = jax.tree.map(lambda x: x[index : index + 1], four)
-        return checkpoint.digest(leaves(one)) == checkpoint.digest(leaves(last(3 + index, 1)))
+        return max(map(distance, leaves(one), leaves(last(3 + index, 1))))
 
     four = last(3, 4, 4)
-    return {"alone": [same(0), same(3)], "pairs": max(map(distance, leaves(last(3, 4, 2)), leaves(last(3, 4))))}
+    return {"alone": [alone(0), alone(3)], "pairs": max(map(distance, leaves(last(3, 4, 2)), leaves(last(3, 4))))}
 
 
 def resumed(folder: Path) -> dict[str, Any]:

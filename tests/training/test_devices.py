@@ -43,7 +43,7 @@ def test_one_run_is_independent_of_the_devices(found: dict[str, Any], count: str
 
 @pytest.mark.slow
 def test_seed_on_its_own_device_is_a_run_of_its_own(found: dict[str, Any]) -> None:
-    assert found["seeds"]["alone"] == [True, True]
+    assert max(found["seeds"]["alone"]) < NEAR
     assert found["seeds"]["pairs"] < 1e-3  # batched products are rounded otherwise
 
 
