@@ -231,8 +231,14 @@ class Config:
 
 def _unused(card: Card, values: Mapping[str, Any]) -> frozenset[str]:
     """The options without an effect in a run: those of other methods, and those that are left to the environment or off."""
-    empty = {name for name in ("positions", "landmarks", "overlap") if not values[name]}
-    return (method_options() - card.active(values)) | empty
+    return (method_options() - card.active(values)) | {name for name, off in OFF.items() if values[name] == off}
+
+
+# Options that are not part of a config where they are off, so that runs have the configs they had before these existed.
+OFF: dict[str, Any] = {
+    **{"positions": "", "landmarks": "", "overlap": False},
+    **{"critic_norm": "none", "actor_every": 1, "reward_phi": "after"},
+}
 
 
 def _default(spec: dataclasses.Field[Any]) -> Any:

@@ -103,7 +103,7 @@ def test_options_are_checked(toy: str) -> None:
         found.check_options({"power": 1.5})
     with pytest.raises(UserError, match="--scale is -1"):
         found.check_options({"scale": -1})
-    with pytest.raises(UserError, match="'control' has no option 'steps'; it has no options"):
+    with pytest.raises(UserError, match="'control' has no option 'steps'; its options are pairs"):
         evaluation("control").check_options({"steps": 400})
     assert Option("a", 1, "b").check(5) is None
 

@@ -181,7 +181,7 @@ class Dying(scheduler.Local):
     moments = ("in a line", "before the rename", "after a line")
 
     def start(self, job: Job) -> str:
-        log = scheduler._log(job.name, self._runs)
+        log = scheduler.log_path(job.name, self._runs)
         log.parent.mkdir(parents=True, exist_ok=True)
         moment = "never" if log.exists() else self.moments[job.seed]
         command = [sys.executable, "-c", DYING, moment, str(self._results / "suite.toml"), job.name]

@@ -323,7 +323,7 @@ def test_high_level_policies(js: Js) -> None:
 
     for kind, name in (("joint", "skill"), ("factored", "goal"), ("entity", "goal"), ("joint", "flat")):
         restored = untrained(kind, name)
-        session._policies["mine"] = high_level_policy(restored)
+        session._policies[task.name, "mine"] = high_level_policy(restored)
         run["policies"] = [{"id": "mine", "task": task.name, **policy_to_json(restored)}]
         control = {"player": "policy", "policy": "mine"}
         episode = {"seed": 0, "layout": "1", "task": task.name}

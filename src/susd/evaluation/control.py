@@ -291,7 +291,7 @@ def tables(report: Result) -> list[Table]:
             low, high = one["probe"]["interval"]
             row = (str(one["probe"]["dimensions"]), f"{one['probe']['ratio']:.2f}", f"{low:.2f} to {high:.2f}")
             of_probe.append((one["seed"], row))
-        title = "Control of single dimensions: each is given the factor that it moves most, then measured with other pairs"
+        title = "Control of single dimensions: each by the factor that it moves most"
         found.append(seed_table(title, ("dimensions", "ratio", "95 % interval"), of_probe))
     factors: list[tuple[int, Row]] = []
     for one in results:

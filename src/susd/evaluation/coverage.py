@@ -310,7 +310,7 @@ def _fair_table(policies: list[tuple[int, str, Any]]) -> list[Table]:
             joint = "-" if fixed["joint"] is None else f"{100 * fixed['joint']:.1f}%"
             share = f"{100 * fixed['cells']['average'] / fixed['cells']['of']:.1f}%"
             rows.append((seed, (label, share, joint, f"{fixed['reach']['average']:.3g}")))
-    title = "From one fixed start: cells, configurations of two factors, and the distance that a skill covers"
+    title = "From one fixed start: cells, pairs of factors, and distance of a skill"
     return [seed_table(title, ("policy", "cells", "of two factors", "distance"), rows)] if rows else []
 
 

@@ -20,6 +20,8 @@ from susd.evaluation import coverage
 from susd.evaluation.registry import OF_SEED, Artifacts, Evaluation, Fact, Option, Result
 from susd.factors import Factorization
 from susd.networks import MLP
+from susd.paths import user_path
+from susd.runs.folder import RunFolder
 from susd.runs.tables import Row, Table, seed_table
 from susd.sac import descend
 from susd.viz import figures
@@ -195,6 +197,12 @@ def reference_states(env: Any, count: int = COMMON_STATES) -> np.ndarray:
     return np.swapaxes(np.asarray(found.next_obs), 0, 1)
 
 
+def check_pool(pool: str) -> None:
+    """Refuse what is not a list of run folders."""
+    for run in pool.split(",") if pool else ():
+        RunFolder.open(user_path("--pool", run.strip()))
+
+
 def pooled_states(agent: Agent, pool: str, count: int = COMMON_STATES) -> np.ndarray:
     """[W, T, S] states that the skills of several runs visit, equally many of each; the same for all of these runs."""
     from susd.training.agent import load_all
@@ -351,7 +359,12 @@ EVALUATION = Evaluation(
     facts=facts,
     options=(
         Option("steps", 100_000, f"states to collect; a multiple of {coverage.PERIOD}", check_steps),
-        Option("pool", "", "run folders, joined by commas, whose states are pooled for one more set of common states"),
+        Option(
+            "pool",
+            "",
+            "run folders, joined by commas, whose states are pooled for one more set of common states",
+            check=check_pool,
+        ),
     ),
     seconds=120.0,
     section="susd.report.sections.skills:decoding",

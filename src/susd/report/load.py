@@ -15,7 +15,7 @@ from susd.report.claims import group_title, setting_title
 from susd.report.html import anchor
 from susd.report.labels import Look, base, looks
 from susd.report.protocol import Reasons, relabelled, run_reasons, task_reasons, trained_configs
-from susd.runs.untrusted import parse_toml, read_object, read_text
+from susd.runs.untrusted import interpreting, parse_toml, read_object, read_text
 
 Jobs = dict[str, tuple[str, Path, list[Fact]]]  # name -> config hash, folder, facts
 Cell = tuple[str, str, str, str]  # environment, label, phase and task: what is compared as one
@@ -62,7 +62,8 @@ def load_results(folders: Sequence[Path], out: Path) -> ReportData:
     protocols: dict[str, Reasons] = {}
     left_out: list[str] = []
     for folder in folders:
-        left_out += _add_jobs(jobs, folder, protocols)
+        with interpreting(folder / CONFIGS, "the configs of results"):
+            left_out += _add_jobs(jobs, folder, protocols)
     everything = [fact for name in sorted(jobs) for fact in jobs[name][2]]
     facts = [fact for fact in everything if fact.metric != SECONDS]
     seconds: dict[str, float] = {}

@@ -14,6 +14,7 @@ import stat
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from susd.errors import UserError, headline
 
 MAX_BYTES = 32 * 2**20  # of a document
 MAX_LINES_BYTES, MAX_LINE, MAX_LINES, MAX_VALUES = 2**30, 4 * 2**20, 10**6, 10**7  # of a file of lines
+CHUNK = 2**20  # bytes that are read at once
 MAX_DEPTH = 32
 MAX_TOML_BYTES, MAX_DOTS = 2**18, 200  # of a TOML file, and of one of its lines: long dotted keys take quadratic time
 MAX_INTEGER = 2**63 - 1
@@ -93,13 +95,14 @@ def parse_json(content: bytes, where: str) -> Any:
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines of a file with their numbers and ends; empty ones are left out, the last may be incomplete."""
     with opened(path, MAX_LINES_BYTES) as file:
+        if sum(chunk.count(b"\n") for chunk in iter(partial(file.read, CHUNK), b"")) > MAX_LINES:  # before any is parsed
+            raise UserError(f"cannot read {path}: it has more than {MAX_LINES} lines")
+        file.seek(0)
         number = 0
         while line := file.readline(MAX_LINE + 1):
             number += 1
             if len(line) > MAX_LINE:
                 raise UserError(f"cannot read {path}: line {number} has more than {MAX_LINE} bytes")
-            if number > MAX_LINES:
-                raise UserError(f"cannot read {path}: it has more than {MAX_LINES} lines")
             if line != b"\n":
                 yield number, line
 
