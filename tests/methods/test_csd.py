@@ -171,7 +171,7 @@ def test_rare_moves_are_long_in_phi(method: str) -> None:
         own = {"distance": "raw", "density_hidden": 8, "min_std": 1e-3, "precision": "float32"}
         objective = Csd(**common, slack=0.03 * mean_square, **own)
         expected = np.sqrt(mean_square / 2 / np.array([1 - RARE, RARE])) / STEP
-    params, stats, _ = fit(objective, sometimes, 3000)
+    params, stats, _ = fit(objective, sometimes, 4500)
     if stats is not None:
         assert float(stats.value) == pytest.approx(mean_square, rel=0.05)
     inside = np.linspace(-0.8, 0.8, 17)
