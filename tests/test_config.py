@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import susd
-from susd.config import GROUPS, LAYERS, PRESETS, SAC_OPTIONS, Config, check_option, configure, resolve, sac_option
+from susd.config import GROUPS, LAYERS, OFF, PRESETS, SAC_OPTIONS, Config, check_option, configure, resolve, sac_option
 from susd.envs import make
 from susd.envs.registry import BUILT_IN as ENVIRONMENTS
 from susd.errors import UserError
@@ -203,7 +203,7 @@ def test_json_has_used_options_only(name: str) -> None:
     config = configure("gunner", method=name)
     values = config.to_json()
     assert set(values) == {spec.name for spec in FIELDS if config.has(spec.name)}
-    assert set(values) >= {spec.name for spec in FIELDS} - method_options() - {"positions", "landmarks", "overlap"}
+    assert set(values) >= {spec.name for spec in FIELDS} - method_options() - set(OFF)
     assert Config.from_json(values) == config
     assert ("weight" in values) == name.startswith("susd")
 
