@@ -99,11 +99,13 @@ def practised(
 
 def sampling(learner: Learner, state: LearnerState) -> Policy:
     """The policy with sampled actions."""
-    return lambda obs, skill, key: state.sac.actor.sample(learner.policy_input(obs, skill), key)[0]
+    return lambda obs, skill, key: state.sac.actor.sample(learner.policy_input(obs, skill), key)
 
 
 class Recorder:
     """In the place of SAC: keeps the batch that it receives."""
+
+    actions = 2
 
     def __init__(self, parts: int = 1) -> None:
         self.parts = parts
@@ -111,7 +113,7 @@ class Recorder:
     def init(self, key: jax.Array) -> None:
         return None
 
-    def update(self, state: Any, batch: Any, key: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
+    def update(self, state: Any, batch: Any, noise: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
         return batch, {}
 
 

@@ -158,11 +158,13 @@ def test_targets_of_the_heads_add_up(joined: tuple[Learner, Any, Any]) -> None:
     parts = np.random.default_rng(1).normal(size=(14, 3)).astype(np.float32)
     assert 0 < batch.done.mean() < 1
 
+    noise = np.random.default_rng(2).normal(size=(1, 6)).astype(np.float32)
+
     def targets(of: Any, its: SacState, reward: np.ndarray) -> jax.Array:
         rows = SacBatch(x, action, reward, next_x, batch.done)
 
         def target(row: SacBatch) -> jax.Array:  # in a batch of one the target is logged
-            return of.critic_loss(its.critic, its, jax.tree.map(lambda v: v[None], row), KEY)[1]["target_q"]
+            return of.critic_loss(its.critic, its, jax.tree.map(lambda v: v[None], row), noise)[1]["target_q"]
 
         return jax.vmap(target)(rows)
 

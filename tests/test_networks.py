@@ -1,6 +1,7 @@
 """Networks compared with NumPy in float64: densities, ensembles, factored inputs, scales, clamps, norms."""
 
 import math
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -43,8 +44,21 @@ def normal(*shape: int) -> np.ndarray:
 
 # One compiled call is much faster to compile than one per operation.
 CALL = fast(lambda net, x: net(x))
-SAMPLE = fast(lambda actor, x: actor.sample(x, KEY))
-LOG_PROB = fast(tanh_normal_log_prob)
+
+
+@fast
+def sample_actions(actor: Actor, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Random actions, and the log-density of each of them."""
+    action, each = actor.reparametrised(x, jax.random.normal(KEY, (len(x), actor.actions)))
+    return action, each.sum(axis=-1)
+
+
+def log_density(before: jax.Array, mean: jax.Array, log_std: jax.Array) -> jax.Array:
+    """Of whole actions."""
+    return tanh_normal_log_prob(before, (before - mean) * jnp.exp(-log_std), log_std).sum(axis=-1)
+
+
+LOG_PROB = fast(log_density)
 
 
 # --- tanh-normal ------------------------------------------------------------------------------------------------------
@@ -74,7 +88,7 @@ def test_tanh_normal_tails() -> None:
     before = np.linspace(-50, 50, 1001)
 
     def log_prob(u: jax.Array) -> jax.Array:
-        return tanh_normal_log_prob(u[None], jnp.float32(0.0), jnp.float32(2.0))
+        return log_density(u[None], jnp.float32(0.0), jnp.float32(2.0))
 
     value, gradient = fast(jax.vmap(jax.value_and_grad(log_prob)))(before.astype(np.float32))
     far = np.abs(before) > 12
@@ -101,6 +115,36 @@ def test_mlp(activation: str, function: Any) -> None:
     x = normal(11, 5)
     expected = forward(plain(x), [plain(w) for w in mlp.weights], [plain(b) for b in mlp.biases], function)
     np.testing.assert_allclose(CALL(mlp, x), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["none", "layer"])
+@pytest.mark.parametrize(("ensemble", "shared"), [((), False), ((3,), True), ((3,), False)], ids=["one", "shared", "each"])
+def test_columns(ensemble: tuple[int, ...], shared: bool, norm: str) -> None:
+    """Long batches are computed in columns; values and gradients are those of short ones, also of an input in pieces."""
+    mlp = shaken(MLP.init, [5, 7, 6, 2], ensemble=ensemble, norm=norm)
+    x = normal(*(() if shared else ensemble), 30, 5)
+    goal = normal(*ensemble, 30, 2)
+    assert mlp.in_columns(30)
+    assert not mlp.in_columns(7)
+
+    def loss(mlp: MLP, left: jax.Array, right: jax.Array, parts: int) -> jax.Array:
+        pieces = (left, right) if parts == 2 else (jnp.concatenate([left, right], axis=-1),)
+        return jnp.sum((mlp(*pieces) - goal) ** 2)
+
+    def by_rows(mlp: MLP, left: jax.Array, right: jax.Array) -> jax.Array:
+        rows = [slice(start, start + 6) for start in range(0, 30, 6)]
+        inputs = jnp.concatenate([left, right], axis=-1)
+        return sum(jnp.sum((mlp(inputs[..., of, :]) - goal[..., of, :]) ** 2) for of in rows)
+
+    def both(mlp: MLP) -> Any:
+        grad = partial(jax.value_and_grad, argnums=(0, 1, 2))
+        args = mlp, x[..., :3], x[..., 3:]
+        return grad(by_rows)(*args), *(grad(loss)(*args, parts) for parts in (1, 2))
+
+    expected, *found = fast(both)(mlp)
+    for one in found:
+        for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
 def test_ensemble_is_separate_mlps() -> None:
@@ -219,7 +263,7 @@ def test_actor_samples_from_its_density() -> None:
     actor = jax.tree.map(lambda leaf: 0.4 * leaf, shaken(Actor.init, *SMALL))
     one = normal(1, 5)
     mean, log_std = (plain(v)[0] for v in CALL(actor, one))
-    action, log_prob = SAMPLE(actor, np.tile(one, (5000, 1)))
+    action, log_prob = sample_actions(actor, np.tile(one, (5000, 1)))
     before = np.arctanh(plain(action))
     for d in range(3):
         assert stats.kstest(before[:, d], "norm", (mean[d], math.exp(log_std[d]))).pvalue > 1e-3
@@ -250,7 +294,7 @@ def test_actor_clamps_its_std() -> None:
         mean, log_std = CALL(pushed, np.ones((2, 5), np.float32))
         np.testing.assert_allclose(np.exp(plain(log_std)), limit, rtol=1e-5)
         assert (np.abs(np.asarray(mean)) > 900).all()
-        action, log_prob = SAMPLE(pushed, np.ones((2, 5), np.float32))
+        action, log_prob = sample_actions(pushed, np.ones((2, 5), np.float32))
         assert np.isfinite(np.asarray(action)).all()
         assert np.isfinite(np.asarray(log_prob)).all()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,7 +15,7 @@ from susd import replay
 from susd.methods.base import Method, Reward, RunningMean
 from susd.methods.registry import build_method
 from susd.replay import Replay
-from susd.sac import Sac, SacBatch, SacState, descend
+from susd.sac import Sac, SacBatch, SacState, action_noise, descend
 from susd.types import Info, Transition
 
 if TYPE_CHECKING:
@@ -37,6 +37,13 @@ class LearnerState(eqx.Module):
     reward_square: RunningMean  # of the sum, or [N] of each factor
     sac: SacState
     average: Any = None  # of the method's parameters, where skills are relabelled
+
+
+class Draws(NamedTuple):
+    """The random numbers of an update: a key for the method, and the noise of actions."""
+
+    key: jax.Array
+    noise: jax.Array  # [2, B, actions]
 
 
 @dataclass(frozen=True)
@@ -85,23 +92,30 @@ class Learner:
 
     def update(self, state: LearnerState, batch: Transition, key: jax.Array) -> tuple[LearnerState, Info]:
         """One gradient step of the method and of SAC."""
-        k_method, k_sac = jax.random.split(key)
-        grad, (stats, before, info) = jax.grad(self.method.loss, has_aux=True)(state.params, state.stats, batch, k_method)
+        return self.step(state, batch, self.draws(key, len(batch.done)))
+
+    def step(self, state: LearnerState, batch: Transition, draws: Draws) -> tuple[LearnerState, Info]:
+        """`update` with random numbers that are drawn already."""
+        grad, (stats, before, info) = jax.grad(self.method.loss, has_aux=True)(state.params, state.stats, batch, draws.key)
         params, opt = descend(self.method.optimizer(), grad, state.opt, state.params)
 
         reward = self.method.reward(params if self.reward_phi == "after" else state.params, before, batch)
         scaled, reward_square = self._scaled(reward, state.reward_square)
         x, next_x = self.policy_input(batch.obs, batch.skill), self.policy_input(batch.next_obs, batch.skill)
-        sac, sac_info = self.sac.update(state.sac, SacBatch(x, batch.action, scaled, next_x, batch.done), k_sac)
+        sac, sac_info = self.sac.update(state.sac, SacBatch(x, batch.action, scaled, next_x, batch.done), draws.noise)
         info = {**info, **sac_info, "reward": reward.total.mean(), "reward_rms": jnp.sqrt(reward_square.value.mean())}
         average = state.average
         if self.relabel:
             average = jax.tree.map(lambda old, new: old + AVERAGE_RATE * (new - old), average, params)
         return LearnerState(params, opt, stats, reward_square, sac, average), info
 
-    def sample(self, state: LearnerState, buffer: Replay, key: jax.Array) -> Transition:
-        """A batch of the replay buffer, with relabelled skills if these are wanted."""
-        rows = replay.sample_rows(buffer, key, self.batch_size)
+    def draws(self, key: jax.Array, batch_size: int) -> Draws:
+        """The random numbers of one update."""
+        k_method, k_sac = jax.random.split(key)
+        return Draws(k_method, action_noise(k_sac, batch_size, self.sac.actions))
+
+    def batch(self, state: LearnerState, buffer: Replay, rows: jax.Array) -> Transition:
+        """Rows of the replay buffer, with relabelled skills if these are wanted."""
         batch = replay.take(buffer, rows)
         return batch._replace(skill=self.relabelled(state.average, buffer, rows, batch.skill)) if self.relabel else batch
 
@@ -142,19 +156,24 @@ class Learner:
         """`steps` updates on batches of the replay buffer in one scan, or none before it is ready; info is averaged."""
 
         @jax.jit  # traced once for the shapes and for the scan
-        def one(carry: LearnerState, step_key: jax.Array) -> tuple[LearnerState, Info]:
-            k_batch, k_update = jax.random.split(step_key)
-            return self.update(carry, self.sample(carry, buffer, k_batch), k_update)
+        def one(carry: LearnerState, drawn: tuple[jax.Array, Draws]) -> tuple[LearnerState, Info]:
+            rows, draws = drawn
+            return self.step(carry, self.batch(carry, buffer, rows), draws)
 
-        shapes = jax.eval_shape(one, state, key)[1]
+        def draw(key: jax.Array) -> tuple[jax.Array, Draws]:
+            k_rows, k_update = jax.random.split(key)
+            return replay.sample_rows(buffer.size, k_rows, self.batch_size), self.draws(k_update, self.batch_size)
+
+        shapes = jax.eval_shape(lambda: one(state, draw(key)))[1]
         none, unravel = ravel_pytree(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes))
 
-        def packed(carry: LearnerState, step_key: jax.Array) -> tuple[LearnerState, jax.Array]:
-            carry, info = one(carry, step_key)
+        def packed(carry: LearnerState, drawn: tuple[jax.Array, Draws]) -> tuple[LearnerState, jax.Array]:
+            carry, info = one(carry, drawn)
             return carry, ravel_pytree(info)[0]  # one row of a table is stored faster than many scalars
 
         def run(carry: LearnerState) -> tuple[LearnerState, jax.Array]:
-            carry, infos = jax.lax.scan(packed, carry, jax.random.split(key, steps))
+            # All random numbers are drawn before the loop: many short draws are slow.
+            carry, infos = jax.lax.scan(packed, carry, jax.vmap(draw)(jax.random.split(key, steps)))
             mean = jnp.mean if self.sac.actor_every == 1 else jnp.nanmean  # values of an actor that was skipped are NaN
             return carry, mean(infos, axis=0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import equinox as eqx
@@ -20,6 +20,36 @@ def _dot(x: jax.Array, weight: jax.Array, precision: str) -> jax.Array:
         return jnp.matmul(x.astype(jnp.bfloat16), weight.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
     # The default of recent GPUs and TPUs is less than float32, which differences of neighbouring embeddings do not survive.
     return jnp.matmul(x, weight, precision="highest" if precision == "float32" else "default")
+
+
+def _transposed(x: jax.Array) -> jax.Array:
+    return jnp.swapaxes(x, -1, -2)
+
+
+@jax.custom_vjp
+def _columns_dot(weight: jax.Array, x: jax.Array) -> jax.Array:
+    """weight^T x for batches in columns: [in, out] and [in, B] to [out, B]; weight, or both, may be an ensemble's.
+
+    On CPUs a product is slow where it contracts the first axis of its left side, as the gradient of a weight does in rows.
+    In columns only weights are transposed, which are smaller, and they stay transposed behind the barrier.
+    """
+    return jnp.matmul(jax.lax.optimization_barrier(_transposed(weight)), x, precision="highest")
+
+
+def _columns_forward(weight: jax.Array, x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return _columns_dot(weight, x), (weight, x)
+
+
+def _columns_backward(saved: tuple[jax.Array, jax.Array], grad: jax.Array) -> tuple[jax.Array, jax.Array]:
+    weight, x = saved
+    if x.ndim < weight.ndim:  # an ensemble of networks with one input
+        wide, narrow = "ib,eob->eio", "eio,eob->ib"
+    else:
+        wide, narrow = "...ib,...ob->...io", "...io,...ob->...ib"
+    return jnp.einsum(wide, x, grad, precision="highest"), jnp.einsum(narrow, weight, grad, precision="highest")
+
+
+_columns_dot.defvjp(_columns_forward, _columns_backward)
 
 
 def xavier(key: jax.Array, shapes: Sequence[tuple[int, ...]], kind: str) -> tuple[jax.Array, ...]:
@@ -59,19 +89,51 @@ class MLP(eqx.Module):
         weights = xavier(key, [(*ensemble, *pair) for pair in pairwise(sizes)], kind)
         return cls(weights, tuple(jnp.zeros((*ensemble, size)) for size in sizes[1:]), activation, precision, norm)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """[B, in] to [B, out]; an ensemble gives [E, B, out] and takes [B, in] or [E, B, in]."""
-        act, last = ACTIVATIONS[self.activation], len(self.weights) - 1
+    def __call__(self, *inputs: jax.Array) -> jax.Array:
+        """[.., B, in] to [.., B, out]; an ensemble gives [E, B, out] and takes [B, in] or [E, B, in].
+
+        The input may be given in pieces, such as state and action: then each has its own product with the first weight, so
+        that no gradient is computed for pieces that need none.
+        """
+        if inputs[0].ndim > self.weights[0].ndim == 2:  # several batch axes
+            flat = self(*(x.reshape(-1, x.shape[-1]) for x in inputs))
+            return flat.reshape(*inputs[0].shape[:-1], -1)
+        if self.in_columns(inputs[0].shape[-2]):
+            # Behind the barrier the input stays transposed; otherwise it would be folded into products that are then slow.
+            return _transposed(self.columns(*(jax.lax.optimization_barrier(_transposed(x)) for x in inputs)))
+        return self._layers(inputs, lambda weight, x: _dot(x, weight, self.precision), axis=-1)
+
+    def columns(self, *inputs: jax.Array) -> jax.Array:
+        """The same for a batch in columns, in float32: [in, B] to [out, B]."""
+        return self._layers(inputs, _columns_dot, axis=-2)
+
+    def in_columns(self, batch: int) -> bool:
+        """Whether a batch is computed in columns: on CPUs, if it is longer than the layers are wide."""
+        long = batch > max(bias.shape[-1] for bias in self.biases)
+        return long and self.precision == "float32" and jax.default_backend() == "cpu"
+
+    def _layers(
+        self, inputs: Sequence[jax.Array], product: Callable[[jax.Array, jax.Array], jax.Array], axis: int
+    ) -> jax.Array:
+        """All layers; `axis` is that of the units, and the other of the last two axes that of the batch."""
+        ends = np.cumsum([x.shape[axis] for x in inputs])[:-1]
+        first, *more = map(product, jnp.split(self.weights[0], ends, axis=-2), inputs)
+        x = sum(more, start=first)
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = _dot(x, weight, self.precision) + bias[..., None, :]
-            if layer < last:
-                x = act(layer_norm(x) if self.norm == "layer" else x)
+            x = product(weight, x) if layer else x
+            x = self._activated(x + jnp.expand_dims(bias, -3 - axis), layer, axis)
         return x
 
+    def _activated(self, x: jax.Array, layer: int, axis: int) -> jax.Array:
+        """The output of a layer; `axis` is that of its units."""
+        if layer == len(self.weights) - 1:
+            return x
+        return ACTIVATIONS[self.activation](layer_norm(x, axis) if self.norm == "layer" else x)
 
-def layer_norm(x: jax.Array) -> jax.Array:
+
+def layer_norm(x: jax.Array, axis: int) -> jax.Array:
     """Zero mean and unit variance over the units of a layer. Scale and offset are left to the layers around it."""
-    return (x - x.mean(axis=-1, keepdims=True)) * jax.lax.rsqrt(x.var(axis=-1, keepdims=True) + 1e-6)
+    return (x - x.mean(axis, keepdims=True)) * jax.lax.rsqrt(x.var(axis, keepdims=True) + 1e-6)
 
 
 def padded(indices: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -101,10 +163,9 @@ class FactoredMLP(eqx.Module):
     def __call__(self, obs: jax.Array) -> jax.Array:
         """[B, S] to [B, N, D]."""
         gather, real = padded(self.indices)
-        parts = jnp.swapaxes(obs[:, gather], 0, 1)  # [N, B, widest]
-        if not real.all():
-            parts = parts * real[:, None, :]
-        return jnp.swapaxes(self.mlp(parts), 0, 1)
+        if self.mlp.in_columns(len(obs)):
+            return jnp.transpose(self.mlp.columns(obs.T[gather] * real[:, :, None]), (2, 0, 1))
+        return jnp.swapaxes(self.mlp(jnp.swapaxes(obs[:, gather] * real, 0, 1)), 0, 1)
 
 
 class Actor(eqx.Module):
@@ -141,20 +202,20 @@ class Actor(eqx.Module):
         mean, log_std = jnp.split(self.heads(hidden), 2, axis=-1)
         return mean, jnp.clip(log_std, self.min_log_std, self.max_log_std)
 
-    def sample(self, x: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """A reparametrised action and its log-density."""
-        mean, log_std = self(x)
-        noise = jax.random.normal(key, mean.shape)
-        before = mean + jnp.exp(log_std) * noise
-        return jnp.tanh(before), tanh_normal_log_prob(before, mean, log_std)
+    def sample(self, x: jax.Array, key: jax.Array) -> jax.Array:
+        """A random action."""
+        return self.reparametrised(x, jax.random.normal(key, (*x.shape[:-1], self.actions)))[0]
 
-    def sample_parts(self, x: jax.Array, key: jax.Array, parts: int) -> tuple[jax.Array, jax.Array]:
-        """The same action, and the log-density of each of its `parts` equal parts, [.., parts]."""
+    def reparametrised(self, x: jax.Array, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The action as a function of standard normal noise, and its log-density per dimension."""
         mean, log_std = self(x)
-        before = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape)
-        split = (*mean.shape[:-1], parts, -1)
-        each = tanh_normal_log_prob(before.reshape(split), mean.reshape(split), log_std.reshape(split))
-        return jnp.tanh(before), each
+        before = mean + jnp.exp(log_std) * noise
+        return jnp.tanh(before), tanh_normal_log_prob(before, noise, log_std)
+
+    @property
+    def actions(self) -> int:
+        """Dimensions of an action."""
+        return self.heads.biases[0].shape[-1] // 2
 
     def mode(self, x: jax.Array) -> jax.Array:
         """The mean action, tanh(mu)."""
@@ -166,10 +227,15 @@ def normal_log_prob(x: jax.Array, mean: jax.Array, log_std: jax.Array) -> jax.Ar
     return -0.5 * ((x - mean) * jnp.exp(-log_std)) ** 2 - log_std - 0.5 * LOG_2PI
 
 
-def tanh_normal_log_prob(before: jax.Array, mean: jax.Array, log_std: jax.Array) -> jax.Array:
-    """Log-density of a = tanh(before): log N(before) - sum log(1 - tanh^2), in a form that never overflows."""
-    log_jacobian = 2.0 * (math.log(2.0) - before - jax.nn.softplus(-2.0 * before))
-    return jnp.sum(normal_log_prob(before, mean, log_std) - log_jacobian, axis=-1)
+def tanh_normal_log_prob(before: jax.Array, noise: jax.Array, log_std: jax.Array) -> jax.Array:
+    """Log-density of a = tanh(before), before = mean + std noise, per dimension: log N(before) - log(1 - tanh^2).
+
+    log(1 - tanh(u)^2) = 2 (log 2 - |u| - log(1 + exp(-2 |u|))) never overflows. log(1 + x) has an absolute error of 1e-7
+    and is several times faster than log1p.
+    """
+    size = jnp.abs(before)
+    log_jacobian = 2.0 * (math.log(2.0) - size - jnp.log(1.0 + jnp.exp(-2.0 * size)))
+    return -0.5 * noise**2 - log_std - 0.5 * LOG_2PI - log_jacobian
 
 
 def spectral_vectors(mlp: MLP) -> tuple[jax.Array, ...]:

@@ -66,12 +66,12 @@ def add(replay: Replay, rows: Transition) -> Replay:
 
 def sample(replay: Replay, key: jax.Array, count: int) -> Transition:
     """`count` transitions, sampled uniformly with replacement; several devices each receive an equal share of them."""
-    return take(replay, sample_rows(replay, key, count))
+    return take(replay, sample_rows(replay.size, key, count))
 
 
-def sample_rows(replay: Replay, key: jax.Array, count: int) -> jax.Array:
-    """The rows of `count` transitions, sampled uniformly with replacement."""
-    return jax.random.randint(key, (count,), 0, jnp.maximum(replay.size, 1))
+def sample_rows(size: jax.Array, key: jax.Array, count: int) -> jax.Array:
+    """`count` of the rows 0 .. size-1, sampled uniformly with replacement."""
+    return jax.random.randint(key, (count,), 0, jnp.maximum(size, 1))
 
 
 def take(replay: Replay, rows: jax.Array) -> Transition:

@@ -104,14 +104,14 @@ class Sac:
         state = start(self, actor, critic, self.alpha_init)
         return state if self.actor_every == 1 else dataclasses.replace(state, updates=jnp.zeros((), jnp.int32))
 
-    def critic_loss(self, critic: MLP, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[jax.Array, Info]:
+    def critic_loss(self, critic: MLP, state: SacState, batch: SacBatch, noise: jax.Array) -> tuple[jax.Array, Info]:
         """Half the squared error of both critics to y = r + gamma (1 - done) (min_k Qbar_k - alpha log pi).
 
         With several heads each has its own r and its own minimum; the last one has the entropy and no reward.
         """
-        next_action, next_log_prob = state.actor.sample(batch.next_x, key)
+        next_action, next_log_prob = state.actor.reparametrised(batch.next_x, noise)
         next_q = values(state.target, batch.next_x, next_action).min(axis=1)  # [heads, B]
-        entropy = (jnp.exp(state.log_alpha) * next_log_prob)[None]
+        entropy = (jnp.exp(state.log_alpha) * next_log_prob.sum(axis=-1))[None]
         reward = batch.reward.T
         if self.heads > 1:
             entropy = jnp.pad(entropy, ((self.parts, 0), (0, 0)))
@@ -122,17 +122,18 @@ class Sac:
         return loss, {"critic_loss": loss, "q": q.sum(axis=0).mean(), "target_q": y.sum(axis=0).mean()}
 
     def actor_loss(
-        self, actor: Actor, critic: MLP, log_alpha: jax.Array, x: jax.Array, key: jax.Array
+        self, actor: Actor, critic: MLP, log_alpha: jax.Array, x: jax.Array, noise: jax.Array
     ) -> tuple[jax.Array, Info]:
         """alpha log pi(a|x) - min_k Q_k(x, a), through the reparametrised action; Q sums the minima of all heads."""
-        action, log_prob = actor.sample(x, key)
+        action, each = actor.reparametrised(x, noise)
+        log_prob = each.sum(axis=-1)
         q = values(critic, x, action).min(axis=1).sum(axis=0)
         loss = jnp.mean(jnp.exp(log_alpha) * log_prob - q)
         return loss, {"actor_loss": loss, "entropy": -log_prob.mean()}
 
-    def update(self, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[SacState, Info]:
+    def update(self, state: SacState, batch: SacBatch, noise: jax.Array) -> tuple[SacState, Info]:
         """One step of critic, actor, temperature and target critic; actor and temperature may skip it."""
-        return update(self, state, batch, key, self.actor_every)
+        return update(self, state, batch, noise, self.actor_every)
 
 
 class ActorCritic(Protocol):
@@ -163,30 +164,29 @@ class ActorCritic(Protocol):
         """Of all networks and the temperature."""
         ...
 
-    def critic_loss(self, critic: Any, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[jax.Array, Info]:
-        """The loss of the critics."""
+    def critic_loss(self, critic: Any, state: SacState, batch: SacBatch, noise: jax.Array) -> tuple[jax.Array, Info]:
+        """The loss of the critics; the noise, [B, actions], is that of the next actions."""
         ...
 
     def actor_loss(
-        self, actor: Any, critic: Any, log_alpha: jax.Array, x: jax.Array, key: jax.Array
+        self, actor: Any, critic: Any, log_alpha: jax.Array, x: jax.Array, noise: jax.Array
     ) -> tuple[jax.Array, Info]:
         """The loss of the actor; its info has the entropy."""
         ...
 
 
 def update(
-    sac: ActorCritic, state: SacState, batch: SacBatch, key: jax.Array, actor_every: int = 1
+    sac: ActorCritic, state: SacState, batch: SacBatch, noise: jax.Array, actor_every: int = 1
 ) -> tuple[SacState, Info]:
     """Critic, then actor with the updated critic and temperature in the last of `actor_every` updates, then target critic.
 
-    Values to log of an actor that was not updated are NaN.
+    `noise` is that of `action_noise`. Values to log of an actor that was not updated are NaN.
     """
-    k_critic, k_actor = jax.random.split(key)
-    critic_grad, critic_info = jax.grad(sac.critic_loss, has_aux=True)(state.critic, state, batch, k_critic)
+    critic_grad, critic_info = jax.grad(sac.critic_loss, has_aux=True)(state.critic, state, batch, noise[0])
     critic, critic_opt = descend(sac.optimizer, critic_grad, state.critic_opt, state.critic)
 
     def improve(policy: _Policy) -> tuple[_Policy, Info]:
-        return _improve(sac, policy, critic, batch.x, k_actor)
+        return _improve(sac, policy, critic, batch.x, noise[1])
 
     policy = _Policy(state.actor, state.actor_opt, state.log_alpha, state.alpha_opt)
     updates = state.updates
@@ -212,15 +212,23 @@ class _Policy(NamedTuple):
     alpha_opt: optax.OptState
 
 
-def _improve(sac: ActorCritic, policy: _Policy, critic: Any, x: jax.Array, key: jax.Array) -> tuple[_Policy, Info]:
+def _improve(sac: ActorCritic, policy: _Policy, critic: Any, x: jax.Array, noise: jax.Array) -> tuple[_Policy, Info]:
     """One step of the actor and, if it is adaptive, of the temperature."""
     actor, opt, log_alpha, alpha_opt = policy
-    grad, info = jax.grad(sac.actor_loss, has_aux=True)(actor, critic, log_alpha, x, key)
+    grad, info = jax.grad(sac.actor_loss, has_aux=True)(actor, critic, log_alpha, x, noise)
     actor, opt = descend(sac.optimizer, grad, opt, actor)
     if sac.adaptive_alpha:  # gradient of log(alpha) (H - H_target): alpha grows while the entropy is too low
         gap = info["entropy"] - sac.actions * sac.target_entropy
         log_alpha, alpha_opt = descend(sac.optimizer, gap, alpha_opt, log_alpha)
     return _Policy(actor, opt, log_alpha, alpha_opt), info
+
+
+def action_noise(key: jax.Array, batch: int, actions: int) -> jax.Array:
+    """Standard normal noise of the next actions and of those that the actor is improved with: [2, B, actions].
+
+    The noise of many updates is drawn at once, before their loop: many short draws are slow.
+    """
+    return jax.vmap(lambda k: jax.random.normal(k, (batch, actions)))(jax.random.split(key))
 
 
 def start(sac: ActorCritic, actor: Any, critic: Any, alpha: float) -> SacState:
@@ -238,7 +246,7 @@ def options_of(cls: type[Any], config: Any) -> dict[str, Any]:
 
 def values(critic: MLP, x: jax.Array, action: jax.Array) -> jax.Array:
     """The values of both critics, [heads, 2, B]."""
-    return jnp.moveaxis(critic(jnp.concatenate([x, action], axis=-1)), -1, 0)
+    return jnp.moveaxis(critic(x, action), -1, 0)
 
 
 def adam(learning_rate: float) -> optax.GradientTransformation:

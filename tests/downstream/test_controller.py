@@ -289,7 +289,7 @@ def test_exploration_replaces_parts_for_a_while() -> None:
     actor, view = initial(controller).policy, jnp.zeros((64, 7))
     choose = controller.sampled(actor, KEY, 64)
     chosen = fast(jax.vmap(lambda number: choose(view, KEY, number)))(jnp.arange(100))  # [100, 64, 2]
-    policy = actor.sample(view, KEY)[0]
+    policy = actor.sample(view, KEY)
     other = np.asarray(jnp.abs(chosen - policy) > 1e-5).reshape(20, 5, 64, 2)
     assert (other == other[:, :1]).all()
     assert (np.diff(np.asarray(chosen).reshape(20, 5, 64, 2), axis=1) == 0).all()

@@ -166,9 +166,9 @@ def test_targets_follow_the_formula(context: str) -> None:
     x, next_x = rng.normal(size=(2, 5, 2 * COUNT + 1)).astype(np.float32)
     rewards = rng.normal(size=(5, 1 + COUNT)).astype(np.float32)
     batch = SacBatch(x, rng.uniform(-1, 1, (5, COUNT)).astype(np.float32), rewards, next_x, np.array([0, 1, 0, 0, 1.0]))
-    key = jax.random.key(3)
-    y = np.asarray(sac.targets(state, batch, key))
-    action, log_prob = state.actor.sample(next_x, key)
+    noise = rng.normal(size=(5, COUNT)).astype(np.float32)
+    y = np.asarray(sac.targets(state, batch, noise))
+    action, log_prob = state.actor.reparametrised(next_x, noise)
     q = np.asarray(state.target(next_x, action)).min(axis=0)
     keep = 0.9 * (1 - batch.done)[:, None]
     np.testing.assert_allclose(y[:, :COUNT], rewards[:, 1:] + keep * (q[:, :COUNT] - 0.1 * np.asarray(log_prob)), atol=1e-5)

@@ -9,7 +9,7 @@ from reference import fast
 from susd.downstream.factored import FactoredSac
 from susd.downstream.parts import part_factors
 from susd.errors import UserError
-from susd.networks import tanh_normal_log_prob
+from susd.networks import Actor, tanh_normal_log_prob
 from susd.sac import SacBatch, SacState, values
 from susd.tasks.registry import make_task
 
@@ -39,15 +39,16 @@ def test_rewards_of_factors() -> None:
 
 
 def test_critic_loss_follows_the_formula(state: SacState, batch: SacBatch) -> None:
-    loss, info = fast(SAC.critic_loss)(state.critic, state, batch, KEY)
+    noise = jax.random.normal(KEY, (8, 6))
+    loss, info = fast(SAC.critic_loss)(state.critic, state, batch, noise)
     mean, log_std = state.actor(batch.next_x)
-    before = mean + jnp.exp(log_std) * jax.random.normal(KEY, mean.shape)
+    before = mean + jnp.exp(log_std) * noise
     q, next_q = values(state.critic, batch.x, batch.action), values(state.target, batch.next_x, jnp.tanh(before))
     assert q.shape == (3, 2, 8)
     expected, r = 0.0, SAC.factor_rewards(batch.reward)
     for i in range(3):
         two = slice(2 * i, 2 * i + 2)
-        log_prob = tanh_normal_log_prob(before[:, two], mean[:, two], log_std[:, two])
+        log_prob = tanh_normal_log_prob(before, noise, log_std)[:, two].sum(axis=1)
         y = r[:, i] + 0.9 * (1 - batch.done) * (jnp.minimum(*next_q[i]) - 0.3 * log_prob)
         expected += 0.5 * float(((q[i] - y) ** 2).mean(axis=1).sum())
     assert float(loss) == pytest.approx(expected, rel=1e-4)
@@ -57,20 +58,25 @@ def test_critic_loss_follows_the_formula(state: SacState, batch: SacBatch) -> No
 def test_parts_of_an_action_have_their_own_gradient(state: SacState, batch: SacBatch) -> None:
     """As if there were N losses, each with the other parts of the action held fixed."""
 
-    def one(actor: object, i: int) -> jax.Array:
-        action, log_prob = actor.sample_parts(batch.x, KEY, 3)  # type: ignore[attr-defined]
+    noise = jax.random.normal(KEY, (8, 6))
+
+    def one(actor: Actor, i: int) -> jax.Array:
+        action, each = actor.reparametrised(batch.x, noise)
+        log_prob = SAC.by_part(each)
         fixed = jax.lax.stop_gradient(action)
         mine = fixed.at[:, 2 * i : 2 * i + 2].set(action[:, 2 * i : 2 * i + 2])
         return jnp.mean(0.3 * log_prob[:, i] - values(state.critic, batch.x, mine)[i].min(axis=0))
 
-    found = fast(jax.grad(lambda actor: SAC.actor_loss(actor, state.critic, state.log_alpha, batch.x, KEY)[0]))(state.actor)
+    found = fast(jax.grad(lambda actor: SAC.actor_loss(actor, state.critic, state.log_alpha, batch.x, noise)[0]))(
+        state.actor
+    )
     expected = fast(jax.grad(lambda actor: sum(one(actor, i) for i in range(3))))(state.actor)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
-    action, log_prob = state.actor.sample(batch.x, KEY)
-    parts = state.actor.sample_parts(batch.x, KEY, 3)
-    np.testing.assert_allclose(parts[0], action, atol=1e-6)
-    np.testing.assert_allclose(parts[1].sum(axis=-1), log_prob, atol=1e-5)
+    each = np.arange(48.0).reshape(8, 6)
+    np.testing.assert_allclose(
+        SAC.by_part(jnp.array(each)), np.stack([each[:, i : i + 2].sum(axis=1) for i in (0, 2, 4)], 1)
+    )
 
 
 def test_parts_of_shipped_tasks() -> None:

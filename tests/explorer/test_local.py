@@ -127,7 +127,7 @@ def test_networks(js: Js, options: dict[str, Any]) -> None:
     @jax.jit
     def act(obs: jax.Array, skills: jax.Array) -> tuple[jax.Array, ...]:
         x = learner.policy_input(obs, skills)
-        return made.actor.mode(x), made.actor.sample(x, key)[0], jax.random.normal(key, (64, spec.action_size))
+        return made.actor.mode(x), made.actor.sample(x, key), jax.random.normal(key, (64, spec.action_size))
 
     mean, sampled, noise = (np.asarray(x) for x in act(obs, skills))
     sent = {"obs": obs.tolist(), "skills": skills.tolist(), "noise": noise.tolist()}

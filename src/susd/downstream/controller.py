@@ -23,7 +23,7 @@ from susd.downstream.interface import ActionInterface
 from susd.downstream.vector import HostVectorTask, VectorTask, first_state, view_of
 from susd.downstream.views import ScaledActor, Views
 from susd.replay import Replay
-from susd.sac import Sac, SacBatch, SacState
+from susd.sac import Sac, SacBatch, SacState, action_noise
 from susd.tasks.base import SKILL_STEPS, HostTask, Task
 from susd.training.trainer import subkey
 from susd.types import Info, Transition
@@ -109,13 +109,18 @@ class Controller:
         """The gradient steps that follow a round of episodes; info is their mean."""
         scale = (lambda view: view) if state.views is None else state.views.scale
 
-        def one(sac: SacState, key: jax.Array) -> tuple[SacState, Info]:
-            k_batch, k_update = jax.random.split(key)
-            rows = replay.sample(state.replay, k_batch, self.batch_size)
-            batch = SacBatch(scale(rows.obs), rows.action, rows.skill, scale(rows.next_obs), rows.done)
-            return self.sac.update(sac, batch, k_update)
+        def draw(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+            k_rows, k_noise = jax.random.split(key)
+            rows = replay.sample_rows(state.replay.size, k_rows, self.batch_size)
+            return rows, action_noise(k_noise, self.batch_size, self.sac.actions)
 
-        sac, infos = jax.lax.scan(one, state.sac, jax.random.split(key, self.gradient_steps * self.num_envs))
+        def one(sac: SacState, drawn: tuple[jax.Array, jax.Array]) -> tuple[SacState, Info]:
+            rows = replay.take(state.replay, drawn[0])
+            batch = SacBatch(scale(rows.obs), rows.action, rows.skill, scale(rows.next_obs), rows.done)
+            return self.sac.update(sac, batch, drawn[1])
+
+        drawn = jax.vmap(draw)(jax.random.split(key, self.gradient_steps * self.num_envs))
+        sac, infos = jax.lax.scan(one, state.sac, drawn)
         return sac, jax.tree.map(lambda x: x.mean(axis=0), infos)
 
     def absorb(self, state: ControllerState, transitions: Transition, last: jax.Array) -> tuple[ControllerState, Info]:
@@ -142,7 +147,7 @@ class Controller:
         there (temporally extended exploration; Dabney et al., ICLR 2021), while the others do what the policy wants.
         """
         if not self.explore:
-            return lambda view, key, number: actor.sample(view, key)[0]
+            return lambda view, key, number: actor.sample(view, key)
         block = max(1, EXPLORE_STEPS // self.interface.duration)
         blocks, parts = -(-self.length // block), self.interface.parts
         k_which, k_uniform = jax.random.split(subkey(key, "explore"))
@@ -151,7 +156,7 @@ class Controller:
         uniform = jax.random.uniform(k_uniform, which.shape, minval=-1.0, maxval=1.0)
 
         def choose(view: jax.Array, key: jax.Array, number: Any) -> jax.Array:
-            return jnp.where(which[number // block], uniform[number // block], actor.sample(view, key)[0])
+            return jnp.where(which[number // block], uniform[number // block], actor.sample(view, key))
 
         return choose
 

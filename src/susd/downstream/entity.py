@@ -68,10 +68,15 @@ class EntityActor(eqx.Module):
     body: Actor
     tokens: Tokens = eqx.field(static=True)
 
-    def sample(self, view: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Actions [B, N * D] in [-1, 1], and the log-probability of each part, [B, N]."""
-        action, log_prob = self.body.sample(self._inputs(view), key)
-        return action.reshape(view.shape[0], -1), log_prob
+    def sample(self, view: jax.Array, key: jax.Array) -> jax.Array:
+        """Random actions [B, N * D] in [-1, 1]."""
+        return self.body.sample(self._inputs(view), key).reshape(view.shape[0], -1)
+
+    def reparametrised(self, view: jax.Array, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Actions as a function of noise, both [B, N * D], and the log-probability of each part, [B, N]."""
+        x = self._inputs(view)
+        action, log_prob = self.body.reparametrised(x, noise.reshape(*x.shape[:2], -1))
+        return action.reshape(noise.shape), log_prob.sum(axis=-1)
 
     def mode(self, view: jax.Array) -> jax.Array:
         """The mean action [B, N * D]."""
@@ -160,12 +165,12 @@ class EntitySac:
         )
         return start(self, actor, critic, self.alpha_init)
 
-    def targets(self, state: SacState, batch: SacBatch, key: jax.Array) -> jax.Array:
+    def targets(self, state: SacState, batch: SacBatch, noise: jax.Array) -> jax.Array:
         """y_i = r_i + gamma (1 - done) (min_k qbar_k,i - alpha log pi_i), [B, N + 1]; of the rest without entropy.
 
         Without parts there is one target, [B, 1], for the sum of all values.
         """
-        action, log_prob = state.actor.sample(batch.next_x, key)
+        action, log_prob = state.actor.reparametrised(batch.next_x, noise)
         entropy = jnp.exp(state.log_alpha) * log_prob
         q = state.target(batch.next_x, action)
         keep = self.discount * (1.0 - batch.done)[:, None]
@@ -177,28 +182,30 @@ class EntitySac:
         rewards = jnp.concatenate([parts @ belongs, rest], axis=1)
         return rewards + keep * (q.min(axis=0) - jnp.pad(entropy, ((0, 0), (0, 1))))
 
-    def critic_loss(self, critic: EntityCritic, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[jax.Array, Info]:
+    def critic_loss(
+        self, critic: EntityCritic, state: SacState, batch: SacBatch, noise: jax.Array
+    ) -> tuple[jax.Array, Info]:
         """Half the squared error of both critics, summed over the factors and the rest, or that of the sum."""
-        y = jax.lax.stop_gradient(self.targets(state, batch, key))
+        y = jax.lax.stop_gradient(self.targets(state, batch, noise))
         q = critic(batch.x, batch.action)
         q = q if self.part_factors else q.sum(axis=-1, keepdims=True)
         loss = 0.5 * ((q - y) ** 2).mean(axis=1).sum()
         return loss, {"critic_loss": loss, "q": q.sum(axis=-1).mean(), "target_q": y.sum(axis=-1).mean()}
 
     def actor_loss(
-        self, actor: EntityActor, critic: EntityCritic, log_alpha: jax.Array, x: jax.Array, key: jax.Array
+        self, actor: EntityActor, critic: EntityCritic, log_alpha: jax.Array, x: jax.Array, noise: jax.Array
     ) -> tuple[jax.Array, Info]:
         """sum_i (alpha log pi_i - min_k q_k,i) and the rest, through the reparametrised action."""
-        action, log_prob = actor.sample(x, key)
+        action, log_prob = actor.reparametrised(x, noise)
         q = critic(x, action)
         value = q.min(axis=0).sum(axis=-1) if self.part_factors else q.sum(axis=-1).min(axis=0)
         total = log_prob.sum(axis=-1)
         loss = jnp.mean(jnp.exp(log_alpha) * total - value)
         return loss, {"actor_loss": loss, "entropy": -total.mean()}
 
-    def update(self, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[SacState, Info]:
+    def update(self, state: SacState, batch: SacBatch, noise: jax.Array) -> tuple[SacState, Info]:
         """One step of critic, actor, temperature and target critic."""
-        return update(self, state, batch, key)
+        return update(self, state, batch, noise)
 
     @classmethod
     def from_config(

@@ -46,9 +46,14 @@ class FactoredSac(Sac):
         rest = total - parts.sum(axis=1, keepdims=True)
         return jnp.where(belongs.sum(axis=0) > 0, parts @ belongs + rest, total)
 
-    def critic_loss(self, critic: MLP, state: SacState, batch: SacBatch, key: jax.Array) -> tuple[jax.Array, Info]:
+    def by_part(self, log_prob: jax.Array) -> jax.Array:
+        """[B, A] to [B, N]: the log-probability of each part of the action."""
+        return log_prob.reshape(-1, self.factors, self.actions // self.factors).sum(axis=-1)
+
+    def critic_loss(self, critic: MLP, state: SacState, batch: SacBatch, noise: jax.Array) -> tuple[jax.Array, Info]:
         """Half the squared error of all q_k,i to y_i = r_i + gamma (1 - done) (min_k qbar_k,i - alpha log pi_i)."""
-        action, log_prob = state.actor.sample_parts(batch.next_x, key, self.factors)
+        action, each = state.actor.reparametrised(batch.next_x, noise)
+        log_prob = self.by_part(each)
         next_q = values(state.target, batch.next_x, action).min(axis=1)  # [N, B]
         soft = next_q - jnp.exp(state.log_alpha) * log_prob.T
         y = jax.lax.stop_gradient(self.factor_rewards(batch.reward).T + self.discount * (1.0 - batch.done) * soft)
@@ -57,15 +62,15 @@ class FactoredSac(Sac):
         return loss, {"critic_loss": loss, "q": q.sum(axis=0).mean(), "target_q": y.sum(axis=0).mean()}
 
     def actor_loss(
-        self, actor: Actor, critic: MLP, log_alpha: jax.Array, x: jax.Array, key: jax.Array
+        self, actor: Actor, critic: MLP, log_alpha: jax.Array, x: jax.Array, noise: jax.Array
     ) -> tuple[jax.Array, Info]:
         """sum_i (alpha log pi_i - min_k q_k,i), where q_k,i has a gradient in part i of the action only."""
-        action, log_prob = actor.sample_parts(x, key, self.factors)
+        action, each = actor.reparametrised(x, noise)
         own = jnp.repeat(jnp.eye(self.factors, dtype=bool), self.actions // self.factors, axis=1)[:, None]
         actions = jnp.where(own, action, jax.lax.stop_gradient(action)).reshape(-1, self.actions)  # [N * B, A]
         q = values(critic, jnp.tile(x, (self.factors, 1)), actions).min(axis=1)  # [N, N * B]
         value = jnp.einsum("iib->b", q.reshape(self.factors, self.factors, -1))
-        total = log_prob.sum(axis=-1)
+        total = each.sum(axis=-1)
         loss = jnp.mean(jnp.exp(log_alpha) * total - value)
         return loss, {"actor_loss": loss, "entropy": -total.mean()}
 

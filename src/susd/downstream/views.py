@@ -52,9 +52,9 @@ class ScaledActor(eqx.Module):
     actor: Any
     views: Views | None
 
-    def sample(self, view: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Actions and their log-probabilities."""
-        sampled: tuple[jax.Array, jax.Array] = self.actor.sample(self._seen(view), key)
+    def sample(self, view: jax.Array, key: jax.Array) -> jax.Array:
+        """Random actions."""
+        sampled: jax.Array = self.actor.sample(self._seen(view), key)
         return sampled
 
     def mode(self, view: jax.Array) -> jax.Array:

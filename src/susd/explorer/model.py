@@ -135,7 +135,7 @@ class Model:
             there = weights.goals.skill(self.space, phi, inputs.goal)
             skill = jnp.where(jnp.repeat(inputs.towards, self.space.dim), there, skill)
         x = self.agent.trainer.learner.policy_input(obs[None], skill[None])
-        action = jnp.where(inputs.sampled, weights.actor.sample(x, key)[0][0], weights.actor.mode(x)[0])
+        action = jnp.where(inputs.sampled, weights.actor.sample(x, key)[0], weights.actor.mode(x)[0])
         return jnp.where(inputs.is_raw, inputs.raw, action), skill
 
     @cached_property

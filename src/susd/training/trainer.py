@@ -172,7 +172,7 @@ class Trainer:
     def _act(self) -> Callable[..., jax.Array]:
         def act(actor: Actor, sampled: bool, obs: jax.Array, skill: jax.Array, key: jax.Array) -> jax.Array:
             x = self.learner.policy_input(obs, skill)
-            return actor.sample(x, key)[0] if sampled else actor.mode(x)
+            return actor.sample(x, key) if sampled else actor.mode(x)
 
         return jax.jit(act, static_argnums=1)
 
