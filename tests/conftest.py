@@ -142,7 +142,8 @@ def shared_programs() -> None:
 
 @pytest.fixture(scope="session")
 def child_environment() -> dict[str, str]:
-    return dict(os.environ)
+    """That of a child with one core, since two tests run side by side."""
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture

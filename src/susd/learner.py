@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
@@ -96,18 +97,29 @@ class Learner:
 
     def step(self, state: LearnerState, batch: Transition, draws: Draws) -> tuple[LearnerState, Info]:
         """`update` with random numbers that are drawn already."""
-        grad, (stats, before, info) = jax.grad(self.method.loss, has_aux=True)(state.params, state.stats, batch, draws.key)
-        params, opt = descend(self.method.optimizer(), grad, state.opt, state.params)
+        state, reward, info = self.discover(state, batch, draws.key)
+        state, sac_info = self.control(state, batch, reward, draws.noise)
+        return state, {**info, **sac_info}
 
+    def discover(self, state: LearnerState, batch: Transition, key: jax.Array) -> tuple[LearnerState, jax.Array, Info]:
+        """One gradient step of the method, and the reward that it gives SAC for the batch, [B, parts]."""
+        grad, (stats, before, info) = jax.grad(self.method.loss, has_aux=True)(state.params, state.stats, batch, key)
+        params, opt = descend(self.method.optimizer(), grad, state.opt, state.params)
         reward = self.method.reward(params if self.reward_phi == "after" else state.params, before, batch)
         scaled, reward_square = self._scaled(reward, state.reward_square)
-        x, next_x = self.policy_input(batch.obs, batch.skill), self.policy_input(batch.next_obs, batch.skill)
-        sac, sac_info = self.sac.update(state.sac, SacBatch(x, batch.action, scaled, next_x, batch.done), draws.noise)
-        info = {**info, **sac_info, "reward": reward.total.mean(), "reward_rms": jnp.sqrt(reward_square.value.mean())}
+        info = {**info, "reward": reward.total.mean(), "reward_rms": jnp.sqrt(reward_square.value.mean())}
         average = state.average
         if self.relabel:
             average = jax.tree.map(lambda old, new: old + AVERAGE_RATE * (new - old), average, params)
-        return LearnerState(params, opt, stats, reward_square, sac, average), info
+        return LearnerState(params, opt, stats, reward_square, state.sac, average), scaled, info
+
+    def control(
+        self, state: LearnerState, batch: Transition, reward: jax.Array, noise: jax.Array
+    ) -> tuple[LearnerState, Info]:
+        """One gradient step of SAC. The method needs nothing of it, so that it can be some steps ahead."""
+        x, next_x = self.policy_input(batch.obs, batch.skill), self.policy_input(batch.next_obs, batch.skill)
+        sac, info = self.sac.update(state.sac, SacBatch(x, batch.action, reward, next_x, batch.done), noise)
+        return replace(state, sac=sac), info
 
     def draws(self, key: jax.Array, batch_size: int) -> Draws:
         """The random numbers of one update."""
@@ -150,19 +162,21 @@ class Learner:
         total = (scale * reward.parts).sum(axis=1) if by_factor else scale * reward.total
         return jax.lax.stop_gradient(total[:, None]), square
 
+    def draw(self, buffer: Replay, key: jax.Array) -> tuple[jax.Array, Draws]:
+        """Rows and random numbers of one update. Those of many are drawn before their loop: many short draws are slow."""
+        k_rows, k_update = jax.random.split(key)
+        return replay.sample_rows(buffer.size, k_rows, self.batch_size), self.draws(k_update, self.batch_size)
+
     def learn(
         self, state: LearnerState, buffer: Replay, key: jax.Array, steps: int, ready: jax.Array
     ) -> tuple[LearnerState, Info]:
         """`steps` updates on batches of the replay buffer in one scan, or none before it is ready; info is averaged."""
+        draw = partial(self.draw, buffer)
 
         @jax.jit  # traced once for the shapes and for the scan
         def one(carry: LearnerState, drawn: tuple[jax.Array, Draws]) -> tuple[LearnerState, Info]:
             rows, draws = drawn
             return self.step(carry, self.batch(carry, buffer, rows), draws)
-
-        def draw(key: jax.Array) -> tuple[jax.Array, Draws]:
-            k_rows, k_update = jax.random.split(key)
-            return replay.sample_rows(buffer.size, k_rows, self.batch_size), self.draws(k_update, self.batch_size)
 
         shapes = jax.eval_shape(lambda: one(state, draw(key)))[1]
         none, unravel = ravel_pytree(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes))
@@ -172,10 +186,12 @@ class Learner:
             return carry, ravel_pytree(info)[0]  # one row of a table is stored faster than many scalars
 
         def run(carry: LearnerState) -> tuple[LearnerState, jax.Array]:
-            # All random numbers are drawn before the loop: many short draws are slow.
             carry, infos = jax.lax.scan(packed, carry, jax.vmap(draw)(jax.random.split(key, steps)))
-            mean = jnp.mean if self.sac.actor_every == 1 else jnp.nanmean  # values of an actor that was skipped are NaN
-            return carry, mean(infos, axis=0)
+            return carry, self.mean(infos)
 
         state, info = jax.lax.cond(ready, run, lambda carry: (carry, none), state)
         return state, unravel(info)
+
+    def mean(self, infos: jax.Array) -> jax.Array:
+        """The mean of what updates log, [updates, values]; values of an actor that was skipped are NaN and do not count."""
+        return (jnp.mean if self.sac.actor_every == 1 else jnp.nanmean)(infos, axis=0)

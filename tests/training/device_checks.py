@@ -16,7 +16,8 @@ import susd
 from susd.config import configure
 from susd.errors import UserError
 from susd.runs import checkpoint
-from susd.training.devices import find_devices
+from susd.training import devices
+from susd.training.devices import find_devices, two_cores
 from susd.training.resources import describe_devices, use_compilation_cache
 from susd.training.trainer import Trainer, TrainState
 
@@ -24,6 +25,11 @@ SIZES: dict[str, Any] = {"horizon": 5, "episodes": 4, "batch_size": 16, "buffer_
 WIDTHS: dict[str, Any] = {"hidden": 16, "phi_hidden": 16, "density_hidden": 16, "warmup": 20, "seed": 3}
 TINY = SIZES | WIDTHS
 EPOCHS = 4  # the replay buffer holds three
+PIPELINES: dict[str, dict[str, Any]] = {
+    "stages of five": {},
+    "stages of one": {"gradient_steps": 7, "relabel": True},
+    "skipped actor": {"method": "csd", "gradient_steps": 4, "actor_every": 2},
+}
 
 
 def host(tree: Any) -> Any:
@@ -67,13 +73,37 @@ def rows() -> dict[str, Any]:
     return found
 
 
+def pipelines(folder: Path) -> dict[str, Any]:
+    """Two cores as a pipeline, compared with one: states, what is logged, and a run that is resumed on one core."""
+    found: dict[str, Any] = {}
+    devices.usable_cores = lambda: 2  # also where there is one
+    for name, changes in PIPELINES.items():
+        config = configure("gunner", **TINY | changes)
+        one, logged = run(Trainer.build(config), 2)
+        trainer = Trainer.build(config, devices=two_cores())
+        both, infos = run(trainer, 2)
+        states = [max(map(distance, leaves(a), leaves(b))) for a, b in zip(one, both, strict=True)]
+        found[name] = {
+            "states": states,
+            "infos": [distance(a, b) for a, b in zip(logged, infos, strict=True)],
+            "learned": distance(one[0].learner.params, one[1].learner.params),
+            "text": describe_devices(trainer),
+        }
+    options = TINY | {"quiet": True, "eval_every": 2, "checkpoint_every": 2}
+    mixed = susd.train("gunner", run=folder / "two-cores", epochs=2, **options)
+    susd.train(run=mixed, resume=True, devices=1, epochs=4, quiet=True)
+    like = Trainer.build(configure("gunner", **TINY)).shapes
+    states = [checkpoint.restore_latest(path / "checkpoints", like)[0] for path in (mixed, folder / "whole")]
+    return found | {"resumed": max(map(distance, *map(leaves, states)))}
+
+
 def seeds() -> dict[str, Any]:
     """Four seeds on 4 devices are runs of their own; on 2 devices they are batched in pairs, on one all together."""
     sizes = TINY | {"gradient_steps": 2}
 
-    def last(seed: int, seeds: int, devices: int = 1) -> TrainState:
+    def last(seed: int, seeds: int, count: int = 1) -> TrainState:
         config = configure("gunner", **sizes | {"seed": seed, "seeds": seeds})
-        return run(Trainer.build(config, devices=find_devices(devices)), 2)[0][-1]
+        return run(Trainer.build(config, devices=find_devices(count)), 2)[0][-1]
 
     def alone(index: int) -> float:
         one = jax.tree.map(lambda x: x[index : index + 1], four)
@@ -89,7 +119,7 @@ def resumed(folder: Path) -> dict[str, Any]:
     mixed = susd.train("gunner", run=folder / "mixed", devices=2, epochs=2, **options)
     hashes = [checkpoint.inspect(path)["config"] for path in checkpoint.checkpoints(mixed / "checkpoints")[:1]]
     susd.train(run=mixed, resume=True, devices="all", epochs=4, quiet=True)
-    whole = susd.train("gunner", run=folder / "whole", epochs=4, **options)
+    whole = susd.train("gunner", run=folder / "whole", devices=1, epochs=4, **options)
     like = Trainer.build(configure("gunner", **TINY)).shapes
     states = [checkpoint.restore_latest(path / "checkpoints", like)[0] for path in (mixed, whole)]
     hashes += [checkpoint.inspect(checkpoint.checkpoints(path / "checkpoints")[0])["config"] for path in (mixed, whole)]
@@ -105,7 +135,7 @@ def in_host() -> dict[str, Any]:
 
 def refusals() -> list[str]:
     found = []
-    for devices, changes in (
+    for count, changes in (
         (0, {}),
         ("many", {}),
         (True, {}),
@@ -115,7 +145,7 @@ def refusals() -> list[str]:
         (4, {"seeds": 6}),
     ):
         try:
-            Trainer.build(configure("gunner", **TINY | changes), devices=find_devices(devices))
+            Trainer.build(configure("gunner", **TINY | changes), devices=find_devices(count))
             found.append("")
         except UserError as error:
             found.append(str(error))
@@ -145,4 +175,5 @@ if __name__ == "__main__":
     use_compilation_cache()
     assert jax.device_count() == 4
     result = {"refusals": refusals(), "one_run": rows(), "seeds": seeds(), "resumed": resumed(Path(sys.argv[1]))}
+    result["pipelines"] = pipelines(Path(sys.argv[1]))
     print(json.dumps(result | {"host": in_host(), "compiled_again": compiled_again()}))

@@ -23,7 +23,7 @@ NEAR = 1e-5
 @pytest.fixture(scope="module")
 def found(child_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """All that device_checks.py finds, in one child with four devices."""
-    environment = child_environment | {"XLA_FLAGS": f"{child_environment['XLA_FLAGS']} {FOUR}"}
+    environment = child_environment | {"XLA_FLAGS": f"{child_environment['XLA_FLAGS']} {FOUR}", "OMP_NUM_THREADS": "2"}
     command = [sys.executable, Path(__file__).with_name("device_checks.py"), tmp_path_factory.mktemp("runs")]
     child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
     assert child.returncode == 0, child.stderr[-3000:]
@@ -39,6 +39,22 @@ def test_one_run_is_independent_of_the_devices(found: dict[str, Any], count: str
     assert max(run["infos"][:2]) < NEAR
     assert max(run["states"]) < 100 * NEAR  # then the episodes differ by rounding, too
     assert run["split"] == ["P(None, 'devices')"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["stages of five", "stages of one", "skipped actor"])
+def test_pipeline_on_two_cores(found: dict[str, Any], name: str) -> None:
+    """The same updates as on one core: those of the method on one, and those of SAC on the other."""
+    run = found["pipelines"][name]
+    assert max(run["states"]) < 10 * NEAR
+    assert max(run["infos"]) < 10 * NEAR
+    assert run["learned"] > 100 * NEAR
+    assert run["text"].startswith("2 cpu cores: the method on one and SAC on the other; each 60 replay rows")
+
+
+@pytest.mark.slow
+def test_pipeline_resumes_on_one_core(found: dict[str, Any]) -> None:
+    assert found["pipelines"]["resumed"] < 100 * NEAR
 
 
 @pytest.mark.slow

@@ -2,7 +2,8 @@
 
 A run of several seeds splits its seeds over the devices; a run of one seed splits parallel environments, replay rows and
 batches (data parallelism). The program of a run is written for the whole batch and partitioned by the compiler, so that a
-mean over the batch is the mean over all devices in every method, and random numbers belong to rows, not to devices.
+mean over the batch is the mean over all devices in every method, and random numbers belong to rows, not to devices. On two
+CPU cores one seed is a pipeline instead, see pipeline.py.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Devices:
     """The devices that a run is split over; without a mesh it is JAX's default device, and nothing is split."""
 
     mesh: Mesh | None = None
+    pipeline: bool = False  # both devices have a copy of everything: one learns the method, the other one SAC
 
     @property
     def count(self) -> int:
@@ -56,10 +58,15 @@ class Devices:
         return f"{self.count} {device.platform} device{'s' * (self.count > 1)}{kind}{processes}"
 
     @property
-    def compiler_options(self) -> dict[str, str | bool] | None:
-        """One thread for the matrix products of each core that is a device: together they use all cores."""
-        several = self.count > self.processes
-        return {"xla_cpu_multi_thread_eigen": False} if several and jax.default_backend() == "cpu" else None
+    def compiler_options(self) -> dict[str, Any] | None:
+        """On a CPU: one thread for the products of each core that is a device, since together they use all cores.
+
+        LLVM's first level of optimisation compiles a fifth faster; the programs are as fast as with the third one.
+        """
+        if jax.default_backend() != "cpu":
+            return None
+        one_thread = {"xla_cpu_multi_thread_eigen": False} if self.count > self.processes else {}
+        return {"xla_backend_optimization_level": 1} | one_thread
 
     # --- arrays -------------------------------------------------------------------------------------------------------
 
@@ -78,6 +85,11 @@ class Devices:
             return function
         specs = tuple(P() if axis is None else P(AXIS) for axis in axes)
         return jax.shard_map(function, mesh=self.mesh, in_specs=specs, out_specs=P(AXIS), check_vma=False)
+
+    def on_both(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that both cores of a pipeline run with copies of the same arguments."""
+        assert self.mesh is not None
+        return jax.shard_map(function, mesh=self.mesh, in_specs=P(), out_specs=P(), check_vma=False)
 
     def place(self, tree: Any, shapes: Any, layout: Any) -> Any:
         """Arrays that the first process has, with these shapes, placed on the devices by `layout`, a tree of shardings."""
@@ -140,6 +152,25 @@ class Devices:
 ONE = Devices()
 
 
+def two_cores() -> Devices:
+    """Two CPU cores as a pipeline; the default device if there is one core only, or if JAX has started with one device."""
+    if min(usable_cores(), _threads()) < 2:
+        return ONE
+    _split_cpu(2)
+    found = jax.local_devices()
+    return Devices(_mesh(found[:2]), pipeline=True) if found[0].platform == "cpu" and len(found) > 1 else ONE
+
+
+def _threads() -> int:
+    """OMP_NUM_THREADS, with which users and parallel jobs of a suite limit the threads of a process."""
+    text = os.environ.get("OMP_NUM_THREADS", "")
+    return int(text) if text.isdecimal() and 0 < len(text) < 5 else 2
+
+
+def _mesh(devices: list[jax.Device]) -> Mesh:
+    return Mesh(np.array(devices), (AXIS,), axis_types=(AxisType.Auto,))
+
+
 def find_devices(
     devices: int | str | None = None,
     coordinator: str | None = None,
@@ -167,7 +198,7 @@ def find_devices(
     if asked > len(found):
         raise UserError(f"--devices is {asked}; {_available(found)}")
     chosen = _from_each(found, asked, processes or 1)
-    return Devices(Mesh(np.array(chosen), (AXIS,), axis_types=(AxisType.Auto,)))
+    return Devices(_mesh(chosen))
 
 
 def connect(coordinator: str, num_processes: int | None, process_id: int | None) -> None:

@@ -22,6 +22,8 @@ def state_bytes(trainer: Trainer) -> int:
 def device_bytes(trainer: Trainer) -> int:
     """Memory of the share of the training state that each device holds."""
     total, rows = state_bytes(trainer), trainer.replay_bytes()
+    if trainer.devices.pipeline:
+        return total
     if trainer.config.seeds > 1:
         return total // trainer.devices.count
     return total - rows + rows // trainer.devices.count
@@ -30,7 +32,7 @@ def device_bytes(trainer: Trainer) -> int:
 def traffic_bytes(trainer: Trainer) -> int:
     """What the devices sum up in each gradient step: all gradients and the batch; nothing if they have their own seeds."""
     config, state = trainer.config, trainer.shapes.learner
-    if trainer.devices.count == 1 or config.seeds > 1:
+    if trainer.devices.count == 1 or trainer.devices.pipeline or config.seeds > 1:
         return 0
     networks = jax.tree.leaves((state.params, state.sac.actor, state.sac.critic, state.sac.log_alpha))
     row = trainer.replay_bytes() // trainer.capacity
@@ -43,6 +45,8 @@ def describe_devices(trainer: Trainer) -> str:
     held = f"{device_bytes(trainer) / mib:.1f} MiB"
     if count == 1:
         return f"{trainer.devices.describe()}: {trainer.capacity * config.seeds} replay rows, {held}"
+    if trainer.devices.pipeline:
+        return f"2 cpu cores: the method on one and SAC on the other; each {trainer.capacity} replay rows, {held}"
     if config.seeds > 1:
         share = config.seeds // count
         rows = f"{share} seed{'s' * (share > 1)}, {trainer.capacity * share} replay rows"

@@ -162,7 +162,8 @@ class Session:
         if name := next(filter(None, received), ""):
             self.save()
             command = f"susd train --run {shlex.quote(str(self.folder.path))} --resume"
-            command += f" --devices {self.trainer.devices.count}" * (self.trainer.devices.count > 1)
+            devices = self.trainer.devices
+            command += f" --devices {devices.count}" * (devices.count > 1 and not devices.pipeline)
             raise Interrupted(f"stopped by {name} after epoch {self.done}; saved. Resume with: {command}")
 
     def non_finite(self, name: str) -> str:

@@ -27,6 +27,7 @@ from susd.networks import Actor
 from susd.replay import Replay
 from susd.runs import checkpoint
 from susd.runs.folder import CHANGEABLE, RunFolder, config_hash
+from susd.training import pipeline
 from susd.training.devices import AXIS, ONE, Devices
 from susd.training.overlap import Ahead
 from susd.types import Info, Policy, Transition
@@ -198,7 +199,8 @@ class Trainer:
         buffer = replay.add(state.replay, chunk)
         key = jax.random.fold_in(subkey(jax.random.wrap_key_data(state.key), "learn"), epoch)
         ready = epoch >= self.warmup_epochs
-        learner, info = self.learner.learn(state.learner, buffer, key, self.config.gradient_steps, ready)
+        learn = partial(pipeline.learn, self.learner, AXIS) if self.devices.pipeline else self.learner.learn
+        learner, info = learn(state.learner, buffer, key, self.config.gradient_steps, ready)
         return TrainState(learner, buffer, state.key), info
 
     def epoch(self, state: TrainState, epoch: jax.Array) -> tuple[TrainState, Info]:
@@ -227,12 +229,14 @@ class Trainer:
             return jax.tree.map(lambda _: self.devices.sharding(AXIS), self.shapes)
         rows, copies = self.devices.sharding(None, AXIS), self.devices.sharding()
         state = jax.tree.map(lambda _: copies, self.shapes)
+        if self.devices.pipeline:
+            return state
         return eqx.tree_at(lambda s: s.replay.data, state, jax.tree.map(lambda _: rows, state.replay.data))
 
     @property
     def _rows(self) -> Devices:
-        """The devices that the rows of one run are split over; several seeds are split instead of their rows."""
-        return self.devices if self.config.seeds == 1 else ONE
+        """The devices that the rows of one run are split over; several seeds, or a pipeline, are split in other ways."""
+        return self.devices if self.config.seeds == 1 and not self.devices.pipeline else ONE
 
     @property
     def _seeds(self) -> np.ndarray:
@@ -259,8 +263,9 @@ class Trainer:
             inputs = (layout, *(self.devices.sharding() for _ in others))
             options = {"in_shardings": inputs, "out_shardings": (layout, info)}
         over_seeds = self._over_seeds(function, (0, *(None for _ in others)))
-        lowered = jax.jit(over_seeds, donate_argnums=0, **options).lower(state, *others)
-        return lowered.compile(compiler_options=self._rows.compiler_options)
+        split = self.devices.on_both(over_seeds) if self.devices.pipeline else over_seeds
+        lowered = jax.jit(split, donate_argnums=0, **options).lower(state, *others)
+        return lowered.compile(self.devices.compiler_options)
 
     def check_env(self) -> None:
         """Check the first observations, so that a broken environment is reported before anything is compiled."""
@@ -343,6 +348,8 @@ class Trainer:
 
 def check_devices(config: Config, devices: Devices) -> None:
     """Refuse a run that cannot be split into equal shares."""
+    if devices.pipeline:
+        return
     if config.seeds > 1:
         shares = {"--seeds": config.seeds}
     else:
