@@ -1,7 +1,7 @@
-"""Gradient steps of two source trees in turns: `python benchmarks/alternate.py OLD NEW [ENV ..]`.
+"""Epochs of two source trees in turns: `python benchmarks/alternate.py OLD NEW [ENV ..]`.
 
-Each tree has its own process, which compiles and then takes some gradient steps whenever it is asked to. Both are asked in
-turns, so that other work on the machine affects both, and compared round by round. CPU time is reported beside wall time:
+Each tree has its own process, which compiles and then runs an epoch whenever it is asked to, as `susd train` does: with its
+default number of cores, collecting and learning, without measurements and checkpoints. Both are asked in turns, so that other work on the machine affects both, and compared round by round. CPU time is reported beside wall time:
 on a busy machine it is the better measure of work, though not of what a second core gains.
 """
 
@@ -23,17 +23,25 @@ RESULTS = Path(__file__).with_name("results")
 WORKER = """
 import json, sys, time
 from susd.config import configure
-from susd.tools.bench import _updates
+from susd.training import devices
 from susd.training.trainer import Trainer
+import jax
 env, preset = sys.argv[1:]
-began = time.process_time()
-updates = _updates(Trainer.build(configure(env, preset)))
-updates.run()
-facts = {"steps": updates.steps, "flops": updates.flops, "start_cpu_seconds": time.process_time() - began}
-print(json.dumps(facts), flush=True)
+config = configure(env, preset)
+found = devices.two_cores() if hasattr(devices, "two_cores") else devices.ONE
+trainer = Trainer.build(config, devices=found)
+began = time.perf_counter()
+trainer.compile()
+compiled = time.perf_counter() - began
+state, epoch = trainer.start(), max(trainer.warmup_epochs, 0)  # epochs counted from the end of the warm-up all learn
+def run():
+    global state
+    state = jax.block_until_ready(trainer.run_epoch(state, epoch))[0]
+run()
+print(json.dumps({"steps": config.gradient_steps, "devices": found.count, "compile_seconds": compiled}), flush=True)
 for _ in sys.stdin:
     wall, cpu = time.perf_counter(), time.process_time()
-    updates.run()
+    run()
     print(json.dumps([time.perf_counter() - wall, time.process_time() - cpu]), flush=True)
 """
 
@@ -57,7 +65,7 @@ class Worker:
         return json.loads(line)
 
     def run(self) -> tuple[float, float]:
-        """Take the gradient steps of one round: wall and CPU seconds."""
+        """Run one epoch: wall and CPU seconds."""
         _stream(self.process.stdin).write("go\n")
         _stream(self.process.stdin).flush()
         wall, cpu = self.read()
@@ -82,9 +90,11 @@ def _stream(stream: IO[str] | None) -> IO[str]:
 
 
 def compare(old: Path, new: Path, env: str, preset: str, rounds: int) -> dict[str, Any]:
-    """Both trees in turns, after both have compiled."""
-    workers = {"old": Worker(old, env, preset), "new": Worker(new, env, preset)}
-    facts = {name: worker.read() for name, worker in workers.items()}
+    """Both trees in turns, after both have compiled; milliseconds are those of an epoch for each of its gradient steps."""
+    workers, facts = {}, {}
+    for name, tree in (("old", old), ("new", new)):  # they compile one after another
+        workers[name] = Worker(tree, env, preset)
+        facts[name] = workers[name].read()
     load = [os.getloadavg()[0]]
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in workers}
     for _ in range(rounds):

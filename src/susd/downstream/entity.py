@@ -101,12 +101,11 @@ class EntityCritic(eqx.Module):
         """[2, B, N] the values of all factors, or [2, B, N + 1] with that of the rest at the end."""
         tokens = self.tokens(view)
         batch, count = tokens.shape[:2]
-        x = jnp.concatenate([tokens, action.reshape(batch, count, -1)], axis=-1).reshape(batch * count, -1)
-        x = jnp.broadcast_to(x, (2, *x.shape))
+        pieces = [tokens.reshape(batch * count, -1), action.reshape(batch * count, -1)]
         if self.embed is not None:
-            context = ACTIVATIONS["relu"](self.embed(x)).reshape(2, batch, count, -1).mean(axis=2)
-            x = jnp.concatenate([x, jnp.repeat(context, count, axis=1)], axis=-1)
-        q = self.body(x).reshape(2, batch, count, -1)
+            context = ACTIVATIONS["relu"](self.embed(*pieces)).reshape(2, batch, count, -1).mean(axis=2)
+            pieces.append(jnp.repeat(context, count, axis=1))
+        q = self.body(*pieces).reshape(2, batch, count, -1)
         return jnp.concatenate([q[..., 0], q[..., 1:].sum(axis=2)], axis=-1)
 
 
