@@ -386,3 +386,15 @@ def test_power_iteration(iterations: int) -> None:
     assert_same_gradient(gradient, expected)
     through = differences(moving, mlp)
     assert np.abs(through.weights[0] - expected.weights[0]).max() > 0.01 * np.abs(expected.weights[0]).max()
+
+
+def test_groups_of_factors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks whose layers do not fit into the cache are computed in groups: values and gradients are the same."""
+    phi = shaken(FactoredMLP.init, INDICES, 7, 2, 4)
+    x = normal(30, SIZE)
+    grad = jax.value_and_grad(lambda phi: jnp.sum(jnp.sin(phi(x))))
+    expected = fast(grad)(phi)
+    monkeypatch.setattr("susd.networks.CACHE", 30 * 7 * 4 * 2)  # two of the three networks
+    assert [len(net.weights[0]) for net, _ in phi._groups(np.zeros((3, 3, 30)))] == [1, 2]
+    for a, b in zip(jax.tree.leaves(fast(lambda phi: grad(phi))(phi)), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
+CACHE = 700_000  # bytes of a layer of phi that are computed at once: a core's cache holds two or three such layers
 LOG_2PI = math.log(2 * math.pi)
 
 
@@ -164,8 +165,18 @@ class FactoredMLP(eqx.Module):
         """[B, S] to [B, N, D]."""
         gather, real = padded(self.indices)
         if self.mlp.in_columns(len(obs)):
-            return jnp.transpose(self.mlp.columns(obs.T[gather] * real[:, :, None]), (2, 0, 1))
+            parts = obs.T[gather] * real[:, :, None]
+            return jnp.transpose(jnp.concatenate([net.columns(x) for net, x in self._groups(parts)]), (2, 0, 1))
         return jnp.swapaxes(self.mlp(jnp.swapaxes(obs[:, gather] * real, 0, 1)), 0, 1)
+
+    def _groups(self, parts: jax.Array) -> list[tuple[MLP, jax.Array]]:
+        """Networks and their inputs [N, in, B] in groups whose layers fit into the cache of a core."""
+        count, _, batch = parts.shape
+        widest = max(bias.shape[-1] for bias in self.mlp.biases)
+        number = min(count, -(-count * widest * batch * 4 // CACHE))
+        leaves, treedef = jax.tree.flatten((self.mlp, parts))
+        ends = [count * (i + 1) // number for i in range(number - 1)]
+        return [jax.tree.unflatten(treedef, group) for group in zip(*(jnp.split(x, ends) for x in leaves), strict=True)]
 
 
 class Actor(eqx.Module):
