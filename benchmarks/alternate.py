@@ -2,8 +2,8 @@
 
 Each tree has its own process, which compiles and then runs an epoch whenever it is asked to, as `susd train` does: with its
 default number of cores, collecting and learning, without measurements and checkpoints. Both are asked in turns, so that
-other work on the machine affects both, and compared round by round. CPU time is reported beside wall time: on a busy machine
-it is the better measure of work, though not of what a second core gains.
+other work on the machine affects both, and compared round by round. CPU time is reported beside wall time: on a busy
+machine it is the better measure of work, though not of what a second core gains.
 """
 
 from __future__ import annotations

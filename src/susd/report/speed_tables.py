@@ -86,3 +86,42 @@ def overlap(root: Path) -> tuple[tuple[str, ...], Rows]:
             limit = f"{found['speedup_limit']:.2f}"
             rows.append((environment_title(env), str(found["gradient_steps"]), *halves, *both, limit))
     return ("environment", "gradient steps", "collecting", "learning", "in turns", "at once", "gain at most"), rows
+
+
+def before_and_after(root: Path, envs: Sequence[str]) -> tuple[tuple[str, ...], Rows]:
+    """Epochs of two source trees in turns: milliseconds for each gradient step, and the ratio."""
+    rows: Rows = []
+    for env in envs:
+        found = _read(root, f"alternate-{env}-quick")
+        times = (f"{found[f'{name}_wall_ms']:.2f}" for name in ("old", "new"))
+        ratios = f"{found['wall_speedup']:.2f} ({found['wall_speedup_best']:.2f})"
+        commits = " and ".join(f"`{found[f'{name}_commit'][:7]}`" for name in ("old", "new"))
+        rows.append((environment_title(env), *times, ratios, f"{found['cpu_speedup']:.2f}", commits))
+    return ("environment", "before, ms", "after, ms", "ratio (of the best)", "ratio of CPU time", "commits"), rows
+
+
+def time_to_paper(root: Path) -> tuple[tuple[str, ...], Rows]:
+    """Seconds from nothing to the paper's score, one value per seed, and the authors' budget for their skills alone."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in _read(root, "time-to-paper")["rows"]:
+        found.setdefault((row["environment"], row["task"]), []).append(row)
+    rows: Rows = []
+    for (env, task), seeds in found.items():
+        totals = [f"{row['total_seconds']:.0f}" if row["total_seconds"] is not None else "not reached" for row in seeds]
+        parts = (_mean([row[f"{part}_seconds"] for row in seeds]) for part in ("training", "task", "compile"))
+        hours = f"{_authors_hours(root, env):.0f} h"
+        rows.append((environment_title(env), f"`{task}`", f"{seeds[0]['paper']:g}", " / ".join(totals), *parts, hours))
+    columns = ("environment", "task", "paper's score", "seconds to reach it, by seed", "training", "task", "compiling")
+    return (*columns, "authors' training"), rows
+
+
+def _mean(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{sum(known) / len(known):.0f}" if known else "-"
+
+
+def _authors_hours(root: Path, env: str) -> float:
+    """The published number of epochs at the seconds per epoch that the release needs with one backward pass."""
+    release = _read(root, "release")
+    rows = [row for row in release["seconds_per_epoch"] if row["environment"].split()[0] == env and row["hidden"] == 1024]
+    return release["published_budget_of_the_paper"]["epochs"] * rows[0]["one_backward"] / 3600

@@ -22,7 +22,16 @@ from susd.report.load import ReportData, load_results
 from susd.report.questions import Answer, answers
 from susd.report.sections.overview import PARITY_HEAD, parity_row
 from susd.report.sections.tasks import references
-from susd.report.speed_tables import method_speed, overlap, rates, release, simulators, speed
+from susd.report.speed_tables import (
+    before_and_after,
+    method_speed,
+    overlap,
+    rates,
+    release,
+    simulators,
+    speed,
+    time_to_paper,
+)
 
 ROOT = Path(__file__).resolve().parents[3]  # of the repository
 MEAN, UNTRAINED = "trained, mean actions", "untrained, mean actions"
@@ -387,6 +396,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed": lambda: markdown(*speed(ROOT)),
     "simulators": lambda: markdown(*simulators(ROOT)),
     "overlap": lambda: markdown(*overlap(ROOT)),
+    "before_and_after": lambda: markdown(*before_and_after(ROOT, TWO_DIMENSIONAL)),
+    "time_to_paper": lambda: markdown(*time_to_paper(ROOT)),
     "release": lambda: markdown(*release(ROOT)),
     "methods_gunner": lambda: methods("gunner"),
     "methods_multi_particle": lambda: methods("multi_particle"),

@@ -61,7 +61,7 @@ class Devices:
     def compiler_options(self) -> dict[str, Any] | None:
         """On a CPU: one thread for the products of each core that is a device, since together they use all cores.
 
-        LLVM's first level of optimisation compiles a fifth faster; the programs are as fast as with the third one.
+        LLVM's first level of optimisation compiles faster, and the programs are as fast as with the third one.
         """
         if jax.default_backend() != "cpu":
             return None
