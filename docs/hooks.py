@@ -18,6 +18,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parent.parent
 VIDEOS = ROOT / "results" / "videos"
 SKILLS = ROOT / "src" / "susd" / "pretrained"  # run folders that come with the package
+TABLE_SCRIPT = ROOT / "src" / "susd" / "report" / "table.js"  # sorts and filters tables
 EXPLORER = ROOT / "src" / "susd" / "explorer"
 ATLASES = re.compile(r"^<!-- atlases -->$", re.MULTILINE)
 VIDEO_LINK = re.compile(r"^\[([^\]]+)\]\((?:\.\./)+results/videos/([\w-]+\.mp4)\)$", re.MULTILINE)
@@ -27,7 +28,8 @@ FUNCTION = re.compile(r"(<m[io]>(?:log|min|max|exp|tanh)</m[io]>)(?!<mo)")  # Te
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Called by mkdocs with all files of the site: add the videos, which are recorded among the results."""
+    """Called by mkdocs with all files of the site: add the report's script, recorded videos, and atlases."""
+    files.append(File.generated(config, TABLE_SCRIPT.name, abs_src_path=str(TABLE_SCRIPT)))
     for path in sorted(VIDEOS.glob("*.mp4")):
         files.append(File.generated(config, f"videos/{path.name}", abs_src_path=str(path)))
     for name, path in atlases().items():

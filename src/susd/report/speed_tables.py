@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,22 @@ def time_to_paper(root: Path) -> tuple[tuple[str, ...], Rows]:
         rows.append((environment_title(env), f"`{task}`", f"{seeds[0]['paper']:g}", " / ".join(totals), *parts, hours))
     columns = ("environment", "task", "paper's score", "seconds to reach it, by seed", "training", "task", "compiling")
     return (*columns, "authors' training"), rows
+
+
+def time_summary(root: Path) -> tuple[tuple[str, ...], Rows]:
+    """The same for each environment: over its tasks and seeds."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in _read(root, "time-to-paper")["rows"]:
+        found.setdefault(row["environment"], []).append(row)
+    rows: Rows = []
+    for env, runs in found.items():
+        times = sorted(row["total_seconds"] for row in runs if row["total_seconds"] is not None)
+        tasks = len({row["task"] for row in runs})
+        middle = f"{statistics.median(times) / 60:.1f} min" if times else "-"
+        longest = f"{times[-1] / 60:.1f} min" if len(times) == len(runs) else "-"
+        counts = (str(tasks), f"{len(times)} of {len(runs)}")
+        rows.append((environment_title(env), *counts, middle, longest, f"{_authors_hours(root, env):.0f} h"))
+    return ("environment", "tasks", "runs that reach it", "median", "longest", "authors' training"), rows
 
 
 def _mean(values: Sequence[float | None]) -> str:

@@ -30,6 +30,7 @@ from susd.report.speed_tables import (
     release,
     simulators,
     speed,
+    time_summary,
     time_to_paper,
 )
 
@@ -397,6 +398,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "simulators": lambda: markdown(*simulators(ROOT)),
     "overlap": lambda: markdown(*overlap(ROOT)),
     "before_and_after": lambda: markdown(*before_and_after(ROOT, TWO_DIMENSIONAL)),
+    "time_summary": lambda: markdown(*time_summary(ROOT)),
     "time_to_paper": lambda: markdown(*time_to_paper(ROOT)),
     "release": lambda: markdown(*release(ROOT)),
     "methods_gunner": lambda: methods("gunner"),
