@@ -51,7 +51,7 @@ def paper_scores() -> dict[tuple[str, str], float]:
 def susd(cache: Path, *arguments: object) -> str:
     """The output of a command in a process of its own, with a cache of compiled programs that is empty at first."""
     call = [sys.executable, "-m", "susd.cli.main", *map(str, arguments)]
-    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(cache)}
+    environment = os.environ | {"SUSD_CACHE_DIR": str(cache)}
     return subprocess.run(call, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
 
 

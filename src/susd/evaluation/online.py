@@ -63,7 +63,7 @@ def _of_skills(trainer: Trainer) -> OnlineEvaluation:
 
     devices, seeds = trainer.devices, trainer.config.seeds
     if seeds == 1:  # every device has a copy of the networks
-        compiled = jax.jit(all_seeds)
+        compiled = jax.jit(all_seeds, compiler_options=devices.compiler_options)
         return lambda state, epoch: compiled(devices.local(state.learner.sac), jnp.int32(epoch))
     compiled = jax.jit(devices.over_seeds(all_seeds, (0, None)))
     return lambda state, epoch: compiled(state.learner.sac, np.int32(epoch))

@@ -6,6 +6,7 @@ import math
 import shlex
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -219,11 +220,11 @@ class _Rates:
 def _compile(trainer: Trainer, state: TrainState, online: OnlineEvaluation | None, quiet: bool) -> float:
     """Compile before the loop, so that the first epoch takes no longer than the others; the seconds it took."""
     started = time.perf_counter()
-    with Waiting("compiling the epoch of training (kept for later runs)", quiet):
-        trainer.compile()
-    if online:
-        with Waiting("compiling the measurements during training", quiet):
+    with Waiting("compiling (kept for later runs)", quiet), ThreadPoolExecutor(1) as other:
+        epoch = other.submit(trainer.compile)  # both at once: a compiler hardly uses more than one core
+        if online:
             jax.block_until_ready(online(state, 0))
+        epoch.result()
     return time.perf_counter() - started
 
 
