@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import gc
 import io
 import json
 import os
@@ -22,8 +23,11 @@ os.environ["XLA_FLAGS"] = " ".join(
         "--xla_backend_optimization_level=0",
         "--xla_llvm_disable_expensive_passes=true",
         "--xla_cpu_use_fusion_emitters=false",  # they compile half as fast
+        "--xla_cpu_parallel_codegen_split_count=1",  # a tiny program in parts takes longer to compile
     )
 )
+# Tracing makes many objects that live on; to look through them for cycles again and again takes a tenth of all time.
+gc.set_threshold(50_000, 20, 100)
 # What one test has compiled, others load: both workers and all children share an empty cache, which ends with the session.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     CACHE = tempfile.mkdtemp(prefix="susd-cache-")
