@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,6 @@ os.environ["XLA_FLAGS"] = " ".join(
         "--xla_cpu_parallel_codegen_split_count=1",  # a tiny program in parts takes longer to compile
     )
 )
-# Tracing makes many objects that live on; to look through them for cycles again and again takes a tenth of all time.
-gc.set_threshold(50_000, 20, 100)
 # What one test has compiled, others load: both workers and all children share an empty cache, which ends with the session.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     CACHE = tempfile.mkdtemp(prefix="susd-cache-")
@@ -38,6 +36,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 import pytest
 
 import sharing
+
+# Tracing makes many objects that live on; to look through them for cycles again and again takes a tenth of all time.
+gc.set_threshold(50_000, 20, 100)
 
 TINY = (
     *("--hidden", "8", "--phi-hidden", "8", "--density-hidden", "8", "--gradient-steps", "2", "--batch-size", "8"),
@@ -142,6 +143,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def shared_programs() -> None:
     sharing.install()
+
+
+@pytest.fixture(scope="module")
+def quick_figures() -> Iterator[None]:
+    """Figures without the search for their layout, which takes half of their time. Tests in tests/viz have the search."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("matplotlib.layout_engine.ConstrainedLayoutEngine.execute", lambda *_: None)
+        yield
 
 
 @pytest.fixture(scope="session")
