@@ -128,8 +128,9 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 # Files whose tests take longest come first, so that both workers end at about the same time.
 LONGEST = (
-    *("test_registry", "test_tutorial", "test_train", "test_scheduler", "test_examples", "test_kill", "test_cli"),
-    *("test_docs", "test_host", "test_extend", "test_ray", "test_page", "test_atlas", "test_susd", "test_zero_shot"),
+    *("test_registry", "test_tutorial", "test_train", "test_scheduler", "test_examples", "test_extend", "test_cli"),
+    *("test_docs", "test_ray", "test_susd", "test_session", "test_page", "test_kill", "test_local", "test_slurm"),
+    *("test_controller", "test_zero_shot", "test_host", "test_bodies", "test_entity", "test_atlas"),
 )
 
 
