@@ -38,7 +38,7 @@ import pytest
 import sharing
 
 # Tracing makes many objects that live on; to look through them for cycles again and again takes a tenth of all time.
-gc.set_threshold(50_000, 20, 100)
+gc.set_threshold(50_000, 10, 10)
 
 TINY = (
     *("--hidden", "8", "--phi-hidden", "8", "--density-hidden", "8", "--gradient-steps", "2", "--batch-size", "8"),

@@ -65,7 +65,7 @@ def susd(*arguments):
         assert not end.code, (arguments, end.code)
 
 if __name__ == "__main__":  # `susd check` spawns a process, which imports this file
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(50_000, 10, 10)
     inline.install()
     sharing.install()
     susd("methods")
