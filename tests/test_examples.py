@@ -19,9 +19,6 @@ PRINTED = {
 }
 
 
-pytestmark = pytest.mark.usefixtures("quick_figures")
-
-
 def test_examples_are_short() -> None:
     assert [script.stem for script in SCRIPTS] == sorted(PRINTED)
     assert all(len(script.read_text().splitlines()) < 60 for script in SCRIPTS)
