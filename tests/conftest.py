@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import gc
 import io
 import json
 import os
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ os.environ["XLA_FLAGS"] = " ".join(
         "--xla_backend_optimization_level=0",
         "--xla_llvm_disable_expensive_passes=true",
         "--xla_cpu_use_fusion_emitters=false",  # they compile half as fast
+        "--xla_cpu_parallel_codegen_split_count=1",  # a tiny program in parts takes longer to compile
     )
 )
 # What one test has compiled, others load: both workers and all children share an empty cache, which ends with the session.
@@ -34,6 +36,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 import pytest
 
 import sharing
+
+# Tracing makes many objects that live on; to look through them for cycles again and again takes a tenth of all time.
+gc.set_threshold(50_000, 10, 10)
 
 TINY = (
     *("--hidden", "8", "--phi-hidden", "8", "--density-hidden", "8", "--gradient-steps", "2", "--batch-size", "8"),
@@ -123,8 +128,9 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 # Files whose tests take longest come first, so that both workers end at about the same time.
 LONGEST = (
-    *("test_registry", "test_tutorial", "test_train", "test_scheduler", "test_examples", "test_kill", "test_cli"),
-    *("test_docs", "test_host", "test_extend", "test_ray", "test_page", "test_atlas", "test_susd", "test_zero_shot"),
+    *("test_registry", "test_tutorial", "test_train", "test_scheduler", "test_examples", "test_extend", "test_cli"),
+    *("test_docs", "test_ray", "test_susd", "test_session", "test_page", "test_kill", "test_local", "test_slurm"),
+    *("test_controller", "test_zero_shot", "test_host", "test_bodies", "test_entity", "test_atlas"),
 )
 
 
@@ -138,6 +144,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def shared_programs() -> None:
     sharing.install()
+
+
+@pytest.fixture(scope="module")
+def quick_figures() -> Iterator[None]:
+    """Figures without the search for their layout, which takes half of their time. Tests in tests/viz have the search."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("matplotlib.layout_engine.ConstrainedLayoutEngine.execute", lambda *_: None)
+        yield
 
 
 @pytest.fixture(scope="session")

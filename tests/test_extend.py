@@ -54,8 +54,8 @@ def light(env):
 """
 # All commands in one process of a user whose package is installed.
 SESSION = f"""
-import json, sys
-import inline
+import gc, json, sys
+import inline, sharing
 from susd.cli.main import main
 
 def susd(*arguments):
@@ -65,7 +65,9 @@ def susd(*arguments):
         assert not end.code, (arguments, end.code)
 
 if __name__ == "__main__":  # `susd check` spawns a process, which imports this file
+    gc.set_threshold(50_000, 10, 10)
     inline.install()
+    sharing.install()
     susd("methods")
     susd("config", "workshop", "--method", "penalty")
     susd("check", "workshop", "--steps", "100")

@@ -39,7 +39,7 @@ TASK = (
     *("--batch-size", "8", "--hidden", "8"),
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_figures")]
 
 
 def shortened(command: str) -> list[str]:

@@ -20,7 +20,7 @@ from susd.runs.signals import stop_signals
 from susd.runs.status import status
 
 Trained = Callable[..., Path]
-FIRST, ALL = 50, 300  # epochs: long enough to be stopped in between
+FIRST, ALL = 25, 150  # epochs: long enough to be stopped in between
 LONG = ("--eval-every", FIRST, "--epochs")
 SHORT = ("--epochs", 8, "--eval-every", 3, "--checkpoint-every", 2, "--keep-checkpoints", 4)
 
