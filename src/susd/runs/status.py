@@ -29,7 +29,7 @@ def status(run: Path) -> dict[str, Any]:
             skipped.append(str(error))
             continue
         found |= {"checksum": checksum, "checkpoint": str(path), "epoch": meta["epoch"]}
-        found["train_seconds"] = meta["train_seconds"]
+        found |= {name: meta[name] for name in ("train_seconds", "compile_seconds")}
         break
     found["finished"] = found["epoch"] == folder.config["epochs"]
     metrics = folder.read_metrics()
