@@ -262,10 +262,10 @@ def _methods(name: str) -> dict[str, list[Fact]]:
     return {found[0].method: found for found in (select(facts, label=label) for label in labels)}
 
 
-def kitchen_moved() -> str:
+def kitchen_moved(folder: str = "kitchen") -> str:
     """What the skills of each method moved in the Kitchen, compared with policies that did not learn."""
     rows, names = [], list[str]()
-    found = _methods("kitchen")
+    found = _methods(folder)
     for method, facts in found.items():
         for policy in POLICIES:
             if policy == "random actions" and method != list(found)[-1]:  # the same for all
@@ -277,10 +277,10 @@ def kitchen_moved() -> str:
     return markdown(("method", "policy", *names), rows)
 
 
-def kitchen_control() -> str:
+def kitchen_control(folder: str = "kitchen") -> str:
     """The spread of each factor of the Kitchen over unrelated skills, and how much of it its own part causes."""
     rows: list[tuple[str, ...]] = []
-    for method, facts in _methods("kitchen").items():
+    for method, facts in _methods(folder).items():
         spread = {fact.subject: fact.value for fact in select(facts, metric="spread")}
         rows.append((title_of(method), "spread", *(f"{value:.3f}" for value in spread.values())))
         matrix = {name: _under(facts, name, "change") for name in spread}
@@ -293,11 +293,11 @@ def kitchen_control() -> str:
     return markdown(("method", "", *spread), rows)
 
 
-def kitchen_completions() -> str:
+def kitchen_completions(folder: str = "kitchen") -> str:
     """Accidental completions in the Kitchen compared with the paper's: mean and standard deviation of 8 x 10,000 steps."""
     theirs = {(r.subject, r.label): r for r in parity.paper() if (r.environment, r.quantity) == ("kitchen", "completions")}
     rows: list[tuple[str, ...]] = []
-    for method, facts in _methods("kitchen").items():
+    for method, facts in _methods(folder).items():
         means, stds = (
             {fact.subject: fact.value for fact in select(facts, phase="completions", metric=name)}
             for name in ("mean", "std")
@@ -389,6 +389,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "kitchen_control": kitchen_control,
     "kitchen_completions": kitchen_completions,
     "kitchen_tasks": kitchen_tasks,
+    "kitchen_quick_moved": lambda: kitchen_moved("kitchen-quick"),
+    "kitchen_quick_control": lambda: kitchen_control("kitchen-quick"),
+    "kitchen_quick_completions": lambda: kitchen_completions("kitchen-quick"),
     "ant": lambda: locomotion("ant"),
     "half_cheetah": lambda: locomotion("half_cheetah"),
     "quick": quick,

@@ -23,6 +23,7 @@ from susd.runs.folder import CHANGEABLE, RunFolder, check_folder
 from susd.runs.loggers import check_loggers, open_loggers
 from susd.runs.signals import stop_signals
 from susd.training.devices import Devices, find_devices, two_cores
+from susd.training.pipeline import pays
 from susd.training.resources import check_resources, use_compilation_cache
 from susd.training.session import Interrupted as Interrupted  # what `train` raises
 from susd.training.session import NonFiniteError as NonFiniteError
@@ -51,7 +52,7 @@ def train(
     With `resume` the run in folder `run` continues from its last good checkpoint, with the config it was started with (only
     `epochs` and how often to evaluate and save may change). `environment` is an object that replaces the named environment.
     `trust` allows a run that is resumed to run the code that it names, if neither `env` nor `method` names it. `devices`,
-    a number or "all", splits the seeds or the batches of the run; without it, one seed uses two CPU cores as a pipeline.
+    a number or "all", splits the seeds or the batches of the run; without it, a run of one seed with small networks is a pipeline on two CPU cores.
     `coordinator` (HOST:PORT or "auto"), `num_processes` and `process_id` connect several processes. All of these may differ
     between a run and its resumption.
     """
@@ -74,7 +75,7 @@ def train(
         return config, path
 
     config, path = plan() if found.processes == 1 else _shared_plan(found, plan, trust)
-    if devices is None and coordinator is None and config.seeds == 1 and not config.overlap:
+    if devices is None and coordinator is None and pays(config):
         found = two_cores()
     trainer = found.together(lambda: Trainer.build(config, environment, found))
     try:
