@@ -343,6 +343,40 @@ def test_frames_per_second(page: Open, ant: Server) -> None:
     assert found.eval(script) >= 30
 
 
+def test_small_drawings(explorer: Page) -> None:
+    """A state outside of its map is on its edge; trajectories fill their tiles; colours are lighter in the dark."""
+    script = """Promise.all(["maps.js", "gallery.js", "ui.js"].map((name) => import(new URL(name, location.href)))).then(
+        ([maps, gallery, ui]) => [maps.withinMap([250, 40], 100, 80), maps.withinMap([50, 40], 100, 80),
+            gallery.closeUp([[0, 0], [0.2, 0.1]], -1, 1), gallery.closeUp([[-1, 0], [1, 0]], -1, 1),
+            ...[["#0072b2", 0], ["#0072b2", 0.3], ["#000000", 0]]
+                .map(([c, lift]) => ui.visible(c, { lift, ink: "#eee" }))])"""
+    edge, inside, near, whole, *colours = explorer.eval(script)
+    assert edge == {"x": 94, "y": 40, "outside": True}
+    assert inside == {"x": 50, "y": 40, "outside": False}
+    assert np.allclose(near, [[-0.01, -0.06], [0.21, 0.16]])
+    assert whole == [[-1, -1], [1, 1]]
+    assert colours == ["#0072b2", "#4d9cc9", "#eee"]
+
+
+def test_says_that_it_compiles(explorer: Page) -> None:
+    explorer.eval("window.send = susd.stages[0].backend.send; susd.stages[0].backend.send = () => {}")  # no answer comes
+    explorer.eval("susd.stages[0].answered.clear(); void susd.single()")
+    explorer.wait("document.querySelector('.stage-note').checkVisibility()")
+    assert explorer.eval("document.querySelector('.stage-note').textContent") == "Compiling …"
+    explorer.eval("susd.stages[0].backend.send = window.send")
+    explorer.eval("susd.stages[0].receive({ ...susd.stages[0].frame, id: susd.stages[0].number })")
+    explorer.wait("!document.querySelector('.stage-note').checkVisibility() && !susd.busy")
+
+
+def test_names_of_five_parts_fit(page: Open) -> None:
+    with pytest.MonkeyPatch.context() as patch, serving(Model(random_agent("kitchen"))) as server:
+        patch.setattr(model_module, "LONGEST_PATH", 5)
+        found = page(server.url, width=1280, height=800)
+        names = "[...document.querySelectorAll('.part-name span:last-child')]"
+        assert found.eval(f"{names}.length") == 5
+        assert found.eval(f"{names}.filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.textContent)") == []
+
+
 def test_keyboard_alone(explorer: Page) -> None:
     explorer.key("2", "2")
     assert explorer.eval("document.activeElement.getAttribute('aria-label')") == "ammo: direction"

@@ -9,6 +9,8 @@ import random
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -262,3 +264,35 @@ def test_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, gunner: Pat
     assert "there is no run folder" in refused(capsys, "explore", gunner, "--beside", tmp_path / "none")
     assert "--port is 70000" in refused(capsys, "explore", gunner, "--port", 70000)
     assert "cannot listen on" in refused(capsys, "explore", gunner, "--no-browser", "--host", "203.0.113.7")
+
+
+BUSY = """
+import sys, time
+from susd.explorer import explore as module
+
+class Compiling(module.Session):
+    def open(self):
+        time.sleep(60)  # as a program that is compiled: nothing can stop it
+
+module.Session = Compiling
+module.explore([sys.argv[1]], browser=False)
+"""
+
+
+@pytest.mark.slow
+def test_ends_while_it_compiles(gunner: Path, tmp_path: Path) -> None:
+    """Ctrl-C does not wait for a thread that is inside of compiled code."""
+    program = tmp_path / "busy.py"
+    program.write_text(BUSY)
+    child = subprocess.Popen([sys.executable, program, gunner], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with child:
+        assert child.stdout is not None
+        parts = urlsplit(child.stdout.readline().strip())
+        address = f"ws://{parts.netloc}{parts.path}ws?run=0"
+        with contextlib.suppress(ConnectionClosed), connect(address, origin=f"http://{parts.netloc}") as socket:
+            time.sleep(2)  # until the session is made and opens
+            child.send_signal(signal.SIGINT)
+            socket.recv(20)
+        _, errors = child.communicate(timeout=20)
+    assert child.returncode == 0
+    assert errors.endswith("closed\n")

@@ -14,6 +14,7 @@ from explorer.agents import random_agent
 from susd import plugins
 from susd.errors import UserError
 from susd.explorer.bodies import Bodies
+from susd.explorer.describe import _title, describe
 from susd.explorer.explore import load_models
 from susd.explorer.model import Model
 from susd.explorer.own_tasks import find_tasks
@@ -181,7 +182,19 @@ def test_environment_of_the_user() -> None:
         frame = step(session, player="raw", raw=[1.0])
     assert frame["ended"]
     assert frame["time"] < 100
+    reset(session)
+    assert step(session, 64, player="raw", raw=[1.0])["ended"]  # before the last of these steps
+    assert not step(session, player="raw", raw=[0.0])["ended"]
     session.close()
+
+
+def test_names_of_files_and_single_parts() -> None:
+    """The folder of a file is not shown; where a skill has one part, redrawing it is another skill."""
+    assert _title("/home/me/my_env.py:make") == "my_env.py:make"
+    assert _title("gymnasium:ALE/Pong-v5") == "gymnasium:ALE/Pong-v5"
+    assert _title("gunner") == "2D-Gunner"
+    for method, several in (("susd", True), ("metra", False)):
+        assert describe(random_agent(method=method), None, {"kind": "gunner"})["can"]["influence"] is several
 
 
 def test_plots_where_nothing_can_be_drawn(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def describe(
         "tasks": describe_tasks(config, agent.trainer.env, path, agent.seed, own.names),
         "can": {
             "goals": not card.without_goals,
-            "influence": True,
+            "influence": agent.trainer.learner.method.skills.parts > 1,  # else it is all that another skill changes
             "gallery": bool(spec.planes),
             "maps": not card.without_goals,
             "raw": True,
@@ -259,5 +259,6 @@ def _own(spec: EnvSpec, name: str) -> list[int] | None:
 
 
 def _title(env: str) -> str:
+    """The name to show; that of a file is shown without its folder."""
     entry = env_entry(env)
-    return entry.title if entry else env
+    return entry.title if entry else Path(env).name if ".py:" in env else env

@@ -17,13 +17,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from importlib.resources import files
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from susd.errors import UserError, headline
 from susd.explorer.websocket import GOING_AWAY, Closed, WebSocket, accept, valid_key
+from susd.explorer.workers import Workers
 
 TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -85,7 +86,7 @@ class Server:
         self.token = secrets.token_urlsafe(18)
         self.pages = page_files(names)
         self.sessions = 0
-        self._slow = ThreadPoolExecutor(2, "explorer-slow", _yield_to_others)  # two: a quick one passes a slow one
+        self._slow = Workers(2, "explorer-slow", _yield_to_others)  # two: a quick one passes a slow one
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -213,10 +214,10 @@ class Server:
 class Client:
     """One WebSocket and the session behind it. The session has a thread of its own, as OpenGL demands."""
 
-    def __init__(self, socket: WebSocket, slow: ThreadPoolExecutor) -> None:
+    def __init__(self, socket: WebSocket, slow: Executor) -> None:
         self.socket = socket
         self.slow = slow
-        self.thread = ThreadPoolExecutor(1, "explorer-session")
+        self.thread = Workers(1, "explorer-session")
         self.waiting: set[asyncio.Task[None]] = set()
 
     async def run(self, make: Callable[[], Session]) -> None:
@@ -270,7 +271,7 @@ class Client:
         with contextlib.suppress(Closed):
             await self._send(answer)
 
-    async def _run(self, executor: ThreadPoolExecutor, call: Callable[[], Message], number: int | None) -> Message:
+    async def _run(self, executor: Executor, call: Callable[[], Message], number: int | None) -> Message:
         try:
             return await asyncio.get_running_loop().run_in_executor(executor, call) | {"id": number}
         except Exception as error:  # also of the user's environment: the session stays open

@@ -186,7 +186,7 @@ class Session:
 
     def _advance(self, segments: list[tuple[Control, int]], trail: list[np.ndarray]) -> None:
         """Run controls one after another; the observations before each step are added to the trail."""
-        before = self.now.total
+        before, ended = self.now.total, False
         for control, steps in segments:
             for _ in range(steps):
                 if self.stopped:
@@ -195,7 +195,8 @@ class Session:
                     raise UserError("the episode of the task is over; reset it")
                 trail.append(self.now.obs)
                 self.now = self._step(control)
-        self.now = self.now._replace(reward=self.now.total - before)
+                ended = ended or self.now.ended
+        self.now = self.now._replace(reward=self.now.total - before, ended=ended)
 
     def _step(self, control: Control) -> Now:
         now, choice, chosen = self.now, self.now.choice, self.now.chosen

@@ -56,7 +56,7 @@ export class App {
   // --- opening ---------------------------------------------------------------------------------------------------------
 
   async open() {
-    this.root.append(el("p", { class: "loading", role: "status" }, "Loading the skills …"), el("div", { id: "toast", role: "status", "aria-live": "polite" }));
+    this.root.append(el("p", { class: "loading", role: "status" }, "Loading the skills. The first time they are compiled …"), el("div", { id: "toast", role: "status", "aria-live": "polite" }));
     this.stages = this.source.runs.map((run, i) => new Stage(this.source.connect(i), run.name));
     await Promise.all(this.stages.map((stage) => stage.ready));
     this.build();

@@ -21,7 +21,7 @@ export class Gallery {
     const { planes, factors } = this.hello.env;
     const open = planes.some((plane) => plane.open || plane.x === plane.y);
     const all = data.paths.flat(2);
-    this.box = open ? extentOf(all) : [[planes[0].low, planes[0].low], [planes[0].high, planes[0].high]];
+    this.box = open ? extentOf(all) : closeUp(all, planes[0].low, planes[0].high);
     this.colours = planes.map((plane) => factors[plane.factor].colour);
     this.tiles.forEach(({ tile }, i) => {
       tile.disabled = false;
@@ -69,4 +69,13 @@ export class Gallery {
       });
     }));
   }
+}
+
+// The whole square of positions, or the part of it that the trajectories reach where that is much smaller.
+export function closeUp(points, low, high) {
+  const whole = [[low, low], [high, high]], [least, most] = extentOf(points) || whole;
+  const side = 1.1 * Math.max(most[0] - least[0], most[1] - least[1]);
+  if (!(side > 0 && side < 0.75 * (high - low))) return whole;
+  const centre = [0, 1].map((axis) => (least[axis] + most[axis]) / 2);
+  return [centre.map((value) => value - side / 2), centre.map((value) => value + side / 2)];
 }

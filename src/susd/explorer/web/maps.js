@@ -103,17 +103,17 @@ export class PhiMap {
         context.lineJoin = "round";
         context.stroke();
       };
-      this.drawPaths(context, to, withAlpha(colour, 0.16));
+      this.drawPaths(context, to, withAlpha(colour, theme.dark ? 0.28 : 0.2));
       if (this.trail.length > 1) line(this.trail, withAlpha(colour, 0.75), 1.5);
       if (this.goal) this.cross(context, to(this.goal), colour);
       if (this.now) {
-        const [x, y] = to(this.now);
+        const { x, y, outside } = withinMap(to(this.now), width, height);
         context.beginPath();
         context.arc(x, y, 4.5, 0, 2 * Math.PI);
-        context.fillStyle = colour;
+        context.fillStyle = outside ? theme.paper : colour;
         context.fill();
-        context.strokeStyle = theme.paper;
-        context.lineWidth = 1.5;
+        context.strokeStyle = outside ? colour : theme.paper;
+        context.lineWidth = outside ? 2 : 1.5;
         context.stroke();
       }
       if (this.cursor) this.cross(context, this.cursor, theme.ink);
@@ -154,6 +154,13 @@ export class PhiMap {
     context.lineTo(x, y + 8);
     context.stroke();
   }
+}
+
+// A state that is further away than skills usually lead is a ring on the edge of the map.
+export function withinMap([x, y], width, height, margin = 6) {
+  const inside = (value, size) => Math.max(margin, Math.min(size - margin, value));
+  const outside = x < 0 || y < 0 || x > width || y > height;
+  return outside ? { x: inside(x, width), y: inside(y, height), outside } : { x, y, outside };
 }
 
 export function extentOf(points) {

@@ -2,7 +2,7 @@
 import { PhiMap } from "./maps.js";
 import { makePad } from "./pads.js";
 import { degrees, describePart, lengthOf, partOf } from "./skills.js";
-import { el, iconButton, setPressed } from "./ui.js";
+import { el, iconButton, setPressed, styleColour } from "./ui.js";
 
 export class PartCard {
   constructor(app, number) {
@@ -19,7 +19,7 @@ export class PartCard {
       iconButton("random", `Randomise ${part.name}`, () => app.randomise([number])));
     this.title = el("button", { type: "button", class: "part-name", "aria-pressed": "false", onclick: () => app.select(number), title: "Show what else moves" },
       el("span", { class: "swatch", "aria-hidden": "true" }), el("span", {}, part.name.replaceAll("_", " ")));
-    this.node = el("section", { class: `part ${part.kind}`, "aria-label": `Part ${part.name}`, vars: { "--factor": part.colour.toLowerCase() === "#000000" ? "var(--ink)" : part.colour } },
+    this.node = el("section", { class: `part ${part.kind}`, "aria-label": `Part ${part.name}`, vars: { "--colour": styleColour(part.colour) } },
       el("header", {}, this.title, tools),
       el("div", { class: "part-body" }, this.pad.node, this.map ? el("div", { class: "map-box" }, this.map.canvas, this.clear) : null),
       el("div", { class: "part-foot" }, this.value, this.exact()));
@@ -87,7 +87,7 @@ export class Influence {
     this.hello = hello;
     this.lead = el("p", { class: "hint" });
     this.rows = hello.env.factors.map((factor) => {
-      const bar = el("span", { class: "bar", vars: { "--factor": factor.colour.toLowerCase() === "#000000" ? "var(--ink)" : factor.colour } });
+      const bar = el("span", { class: "bar", vars: { "--colour": styleColour(factor.colour) } });
       const value = el("span", { class: "bar-value" }, "–");
       const row = el("div", { class: "bar-row", role: "img" }, el("span", { class: "bar-name" }, factor.name.replaceAll("_", " ")), el("span", { class: "bar-track" }, bar), value);
       return { row, bar, value, factor };

@@ -6,6 +6,7 @@ import { drawScene } from "./scenes.js";
 import { el, fitCanvas, toast } from "./ui.js";
 
 const TRAIL = 240;
+const NOTE_MS = 800; // without an answer, until the page says why
 
 export class Stage {
   constructor(backend, title) {
@@ -19,7 +20,9 @@ export class Stage {
     this.arrived = 0;
     this.canvas = el("canvas", { class: "scene", role: "img", tabindex: 0, "aria-label": title });
     this.caption = el("p", { class: "stage-caption" }, title);
-    this.node = el("figure", { class: "stage" }, this.canvas, this.caption);
+    this.note = el("p", { class: "stage-note", role: "status", hidden: true });
+    this.answered = new Set(); // kinds of steps that are compiled
+    this.node = el("figure", { class: "stage" }, this.canvas, this.note, this.caption);
     backend.onmessage = (message) => this.receive(message);
     this.ready = new Promise((resolve, reject) => {
       this.greet = resolve;
@@ -76,13 +79,29 @@ export class Stage {
   }
 
   async step(control, steps) {
-    const frame = await this.ask({ type: "step", steps, control });
+    const frame = await this.noted(`${this.episode.task} ${control.player} ${Boolean(control.goals)}`, () => this.ask({ type: "step", steps, control }));
     addSegment(this.segments, control, steps);
     this.before = this.frame;
     this.trail.push(this.frame.obs);
     if (frame.ended) this.trail = [];
     if (this.trail.length > TRAIL) this.trail.shift();
     await this.accept(frame);
+  }
+
+  // Say what takes so long: the first step of a kind is compiled.
+  async noted(kind, ask) {
+    const timer = setTimeout(() => {
+      this.note.textContent = this.answered.has(kind) ? "The server is busy …" : "Compiling …";
+      this.note.hidden = false;
+    }, NOTE_MS);
+    try {
+      const answer = await ask();
+      this.answered.add(kind);
+      return answer;
+    } finally {
+      clearTimeout(timer);
+      this.note.hidden = true;
+    }
   }
 
   async replay(episode, segments) {

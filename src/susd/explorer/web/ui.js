@@ -132,7 +132,7 @@ export function themeColours() {
   if (keptTheme) return keptTheme;
   const style = getComputedStyle(document.documentElement);
   const read = (name) => style.getPropertyValue(name).trim();
-  keptTheme = { ink: read("--ink"), pale: read("--pale"), line: read("--line"), paper: read("--stage"), accent: read("--accent"), dark: style.colorScheme === "dark" };
+  keptTheme = { ink: read("--ink"), pale: read("--pale"), line: read("--line"), paper: read("--stage"), accent: read("--accent"), lift: parseFloat(read("--lift")) / 100, dark: style.colorScheme === "dark" };
   return keptTheme;
 }
 
@@ -140,9 +140,16 @@ export function forgetTheme() {
   keptTheme = null;
 }
 
-// Factor colours are those of the report; its black is drawn in the page's ink.
+// Factor colours are those of the report; its black is drawn in the page's ink, and all are lighter on dark paper.
 export function visible(colour, theme) {
-  return colour.toLowerCase() === "#000000" ? theme.ink : colour;
+  if (styleColour(colour) !== colour) return theme.ink;
+  const lighter = (at) => Math.round(parseInt(colour.slice(at, at + 2), 16) * (1 - theme.lift) + 255 * theme.lift);
+  return `#${[1, 3, 5].map((at) => lighter(at).toString(16).padStart(2, "0")).join("")}`;
+}
+
+// The same for the style of an element, which lightens it.
+export function styleColour(colour) {
+  return colour.toLowerCase() === "#000000" ? "var(--ink)" : colour;
 }
 
 export function withAlpha(colour, alpha) {
