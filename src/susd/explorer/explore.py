@@ -15,7 +15,6 @@ from susd.explorer.model import Model
 from susd.explorer.own_tasks import find_tasks
 from susd.explorer.server import Server, serve
 from susd.explorer.session import Session
-from susd.explorer.workers import end_promptly
 from susd.plugins import Trust
 from susd.runs.folder import RunFolder
 from susd.training.agent import load
@@ -53,7 +52,6 @@ def explore(
     finally:
         for model in models:
             model.stopped = True
-        end_promptly()
     print("closed", file=sys.stderr)
 
 
