@@ -53,8 +53,8 @@ def train(
     `epochs` and how often to evaluate and save may change). `environment` is an object that replaces the named environment.
     `trust` allows a run that is resumed to run the code that it names, if neither `env` nor `method` names it. `devices`,
     a number or "all", splits the seeds or the batches of the run; without it, a run of one seed with small networks is a
-    pipeline on two CPU cores. `coordinator` (HOST:PORT or "auto"), `num_processes` and `process_id` connect several processes.
-    All of these may differ between a run and its resumption.
+    pipeline on two CPU cores. `coordinator` (HOST:PORT or "auto"), `num_processes` and `process_id` connect several
+    processes. All of these may differ between a run and its resumption.
     """
     check_loggers(tensorboard, wandb)
     found = find_devices(devices, coordinator, num_processes, process_id)
