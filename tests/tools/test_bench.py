@@ -51,7 +51,8 @@ def update_flops(config: Config) -> int:
     method = factors * (trained(2 * batch, *phi) + forward(2 * batch, *phi)) + 2 * trained(batch, *density)
     weights = forward(batch, states, factors)  # kappa summed over the dimensions of each factor
     critic_step = forward(batch, *actor) + 2 * forward(batch, *critic) + 2 * trained(batch, *critic)
-    actor_step = trained(batch, *actor) + 2 * 2 * forward(batch, *critic)  # through the critics to the action
+    through = forward(batch, actions, *critic[1:])  # gradients of the critics' activations down to the action, not to x
+    actor_step = trained(batch, *actor) + 2 * (forward(batch, *critic) + through)
     return method + weights + critic_step + actor_step
 
 

@@ -27,8 +27,7 @@ TINY = SIZES | WIDTHS
 EPOCHS = 4  # the replay buffer holds three
 PIPELINES: dict[str, dict[str, Any]] = {
     "stages of five": {},
-    "stages of one": {"gradient_steps": 7, "relabel": True},
-    "skipped actor": {"method": "csd", "gradient_steps": 4, "actor_every": 2},
+    "stages of one": {"gradient_steps": 7, "relabel": True, "actor_every": 2},
 }
 
 
