@@ -126,9 +126,9 @@ def test_gaussian_reaches_the_posterior() -> None:
 
     def one(carry: Any, key: jax.Array) -> Any:
         params, opt = carry
-        skill, noise = jax.random.normal(key, (2, 128, 2))
+        skill, noise = jax.random.normal(key, (2, 512, 2))
         next_obs = jnp.stack([skill[:, 0] + 0.5 * noise[:, 0], 3 * skill[:, 1]], axis=1)
-        batch = Transition(jnp.zeros((128, 2)), skill, next_obs, skill, jnp.zeros(128))
+        batch = Transition(jnp.zeros((512, 2)), skill, next_obs, skill, jnp.zeros(512))
         gradient, (_, _, info) = jax.grad(method.loss, has_aux=True)(params, None, batch, key)
         return descend(method.optimizer(), gradient, opt, params), info
 
