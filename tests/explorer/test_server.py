@@ -275,7 +275,8 @@ class Compiling(module.Session):
         time.sleep(60)  # as a program that is compiled: nothing can stop it
 
 module.Session = Compiling
-module.explore([sys.argv[1]], browser=False)
+from susd.cli.main import main
+main(["explore", sys.argv[1], "--no-browser"])
 """
 
 
