@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +129,9 @@ def test_task_and_expert(steered: Session, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("interface", ["skill", "goal"])
-def test_saved_policy_plays(gunner: Path, interface: str) -> None:
+def test_saved_policy_plays(gunner: Path, interface: str, tmp_path: Path) -> None:
     """A finished result plays its task again: the same total as in its evaluation."""
+    gunner = Path(shutil.copytree(gunner, tmp_path / "run"))  # others read it, too
     small = ("--episodes", 2, "--eval-every", 2, "--hidden", 8, "--num-envs", 2, "--gradient-steps", 1, "--horizon", 50)
     out = gunner / "downstream" / f"test-{interface}"
     call("downstream", gunner, "--task", "unlim", "--interface", interface, "--quiet", "--out", out, *small)
