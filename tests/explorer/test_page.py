@@ -359,12 +359,13 @@ def test_small_drawings(explorer: Page) -> None:
 
 
 def test_says_that_it_compiles(explorer: Page) -> None:
-    explorer.eval("window.send = susd.stages[0].backend.send; susd.stages[0].backend.send = () => {}")  # no answer comes
+    keep = "(message) => { if (message.type === 'step') window.asked = message.id; }"  # no answer comes
+    explorer.eval(f"window.send = susd.stages[0].backend.send; susd.stages[0].backend.send = {keep}")
     explorer.eval("susd.stages[0].answered.clear(); void susd.single()")
     explorer.wait("document.querySelector('.stage-note').checkVisibility()")
     assert explorer.eval("document.querySelector('.stage-note').textContent") == "Compiling …"
     explorer.eval("susd.stages[0].backend.send = window.send")
-    explorer.eval("susd.stages[0].receive({ ...susd.stages[0].frame, id: susd.stages[0].number })")
+    explorer.eval("susd.stages[0].receive({ ...susd.stages[0].frame, id: window.asked })")
     explorer.wait("!document.querySelector('.stage-note').checkVisibility() && !susd.busy")
 
 
