@@ -257,8 +257,7 @@ def filled(page: Path) -> str:
 
 def other_files() -> dict[Path, str]:
     """Generated files that are no pages: figures of questions, and the script of tables."""
-    script = (ROOT / "src" / "susd" / "report" / "table.js").read_text()
-    return tables.question_figures() | {ROOT / "docs" / "table.js": script}
+    return tables.question_figures()
 
 
 def main() -> int:
