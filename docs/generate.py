@@ -255,17 +255,12 @@ def filled(page: Path) -> str:
     return fill(page.read_text()).replace(f"]({tables.QUESTION_PAGES}/", f"]({folder}/")
 
 
-def other_files() -> dict[Path, str]:
-    """Generated files that are no pages: figures of questions, and the script of tables."""
-    return tables.question_figures()
-
-
 def main() -> int:
     """Write the pages, or with `--check` only compare them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a page is out of date")
     check = parser.parse_args().check
-    texts = {page: filled(page) for page in PAGES} | other_files()
+    texts = {page: filled(page) for page in PAGES} | tables.question_figures()  # these are no pages
     changed = {path: text for path, text in texts.items() if not path.exists() or path.read_text() != text}
     for path, text in changed.items():
         print(f"{path.relative_to(ROOT)}: " + ("out of date; run make docs" if check else "written"))
