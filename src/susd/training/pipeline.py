@@ -104,7 +104,7 @@ def _summed(axis: str, tree: Any) -> Any:
 def _held(axis: str, tree: Any, here: jax.Array) -> Any:
     """What one core has learned, for both: arrays of one type in one exchange."""
     leaves, treedef = jax.tree.flatten(tree)
-    for kind in {leaf.dtype for leaf in leaves}:
+    for kind in dict.fromkeys(leaf.dtype for leaf in leaves):
         at = [i for i, leaf in enumerate(leaves) if leaf.dtype == kind]
         found = _summed(axis, [jnp.where(here, leaves[i], jnp.zeros((), kind)) for i in at])
         for i, leaf in zip(at, found, strict=True):
