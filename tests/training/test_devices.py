@@ -164,7 +164,7 @@ def test_two_processes_train_one_run(susd: Command) -> None:
     susd("train", *tiny, "--run", "one", "--epochs", 5, "--no-eval", "--quiet")
     susd.resume("two", "--epochs", 5, "--quiet")
     for a, b in zip(last_state(susd.folder / "two"), last_state(susd.folder / "one"), strict=True):
-        np.testing.assert_allclose(a.astype(float), b.astype(float), atol=10 * NEAR)  # five epochs of rounding
+        np.testing.assert_allclose(a.astype(float), b.astype(float), atol=100 * NEAR)  # five epochs of rounding
     rows = [
         [json.loads(line) for line in (susd.folder / run / "metrics.jsonl").read_text().splitlines()]
         for run in ("two", "one")
