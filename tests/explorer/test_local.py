@@ -67,7 +67,9 @@ def task_json(name: str, **changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_recordings(js: Js, name: str) -> None:
-    kind, data = RECORDINGS[name], dict(np.load(GOLDEN / f"{name}.npz"))
+    kind = RECORDINGS[name]
+    with np.load(GOLDEN / f"{name}.npz") as archive:
+        data = dict(archive)
     seeds = data["reset_seed"].astype(int).tolist()
     sent = {"seeds": seeds, "actions": kind.scale(data["action"]).tolist(), "points": points(seeds)}
     sent |= {"gunner": name.startswith("gunner"), "kind": getattr(kind.env, "actions", ""), "task": None, "coins": None}

@@ -36,6 +36,11 @@ def file(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def read(path: Path) -> dict[str, Any]:
+    with np.load(path) as archive:
+        return dict(archive)
+
+
 def transitions(data: Any) -> dict[str, np.ndarray]:
     """Transitions of a file as offline RL reads OGBench's: the last state of a trajectory is only a next state."""
     last = data["terminals"] == 1
@@ -45,7 +50,7 @@ def transitions(data: Any) -> dict[str, np.ndarray]:
 
 
 def test_layout(file: Path) -> None:
-    data = np.load(file)
+    data = read(file)
     assert {name: data[name].shape for name in data if name != "info"} == {
         "observations": (55, 18),
         "actions": (55, 6),
@@ -68,7 +73,7 @@ def test_layout(file: Path) -> None:
 
 
 def test_replay_from_the_seeds(file: Path, run: Path) -> None:
-    data, env = np.load(file), load(run).trainer.env
+    data, env = read(file), load(run).trainer.env
     observations, actions = (data[name].reshape(5, 11, -1) for name in ("observations", "actions"))
     vector = vectorize(env, 2)
     for pair, seed in ((slice(0, 2), 3), (slice(2, 4), 4)):
@@ -78,7 +83,7 @@ def test_replay_from_the_seeds(file: Path, run: Path) -> None:
 
 
 def test_mean_actions_are_those_of_the_skill(run: Path, tmp_path: Path) -> None:
-    found = transitions(np.load(record(run, 3, out=tmp_path / "a.npz", steps=4, mean=True)))
+    found = transitions(read(record(run, 3, out=tmp_path / "a.npz", steps=4, mean=True)))
     assert len(found["observations"]) == 12
     expected = load(run).act(found["observations"], found["skills"])
     np.testing.assert_allclose(found["actions"], expected, atol=1e-5)
@@ -152,7 +157,7 @@ def test_minari_reads_it_back(
     assert capsys.readouterr().out == "susd/gunner-v3\n"
     dataset = minari.load_dataset("susd/gunner-v3")
     assert (dataset.total_episodes, dataset.total_steps) == (5, 50)
-    data = np.load(file)  # the same episodes
+    data = read(file)  # the same episodes
     for number, episode in enumerate(dataset.iterate_episodes()):
         rows = slice(11 * number, 11 * number + 11)
         np.testing.assert_array_equal(episode.observations, data["observations"][rows])
