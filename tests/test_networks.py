@@ -147,6 +147,13 @@ def test_columns(ensemble: tuple[int, ...], shared: bool, norm: str) -> None:
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("rows", [6, 30])
+def test_piece_with_fewer_rows_is_repeated(rows: int) -> None:
+    mlp, left, right = shaken(MLP.init, [5, 7, 2], ensemble=(3,)), normal(rows, 3), normal(3, rows // 3, 2)
+    whole = jnp.concatenate([jnp.broadcast_to(left, (3, rows, 3)), jnp.repeat(right, 3, axis=1)], axis=-1)
+    np.testing.assert_allclose(fast(MLP.__call__)(mlp, left, right), CALL(mlp, whole), rtol=1e-5, atol=1e-5)
+
+
 def test_ensemble_is_separate_mlps() -> None:
     both = shaken(MLP.init, [5, 8, 2], ensemble=(3,))
     x = normal(3, 11, 5)

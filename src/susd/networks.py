@@ -94,7 +94,8 @@ class MLP(eqx.Module):
         """[.., B, in] to [.., B, out]; an ensemble gives [E, B, out] and takes [B, in] or [E, B, in].
 
         The input may be given in pieces, such as state and action: then each has its own product with the first weight, so
-        that no gradient is computed for pieces that need none.
+        that no gradient is computed for pieces that need none. A piece with fewer rows than the first is repeated, each row
+        so many times in succession, after its product.
         """
         if inputs[0].ndim > self.weights[0].ndim == 2:  # several batch axes
             flat = self(*(x.reshape(-1, x.shape[-1]) for x in inputs))
@@ -119,10 +120,11 @@ class MLP(eqx.Module):
         """All layers; `axis` is that of the units, and the other of the last two axes that of the batch."""
         ends = np.cumsum([x.shape[axis] for x in inputs])[:-1]
         first, *more = map(product, jnp.split(self.weights[0], ends, axis=-2), inputs)
-        x = sum(more, start=first)
+        rows = -3 - axis
+        x = sum((jnp.repeat(piece, first.shape[rows] // piece.shape[rows], axis=rows) for piece in more), start=first)
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = product(weight, x) if layer else x
-            x = self._activated(x + jnp.expand_dims(bias, -3 - axis), layer, axis)
+            x = self._activated(x + jnp.expand_dims(bias, rows), layer, axis)
         return x
 
     def _activated(self, x: jax.Array, layer: int, axis: int) -> jax.Array:
@@ -207,19 +209,19 @@ class Actor(eqx.Module):
         heads = MLP((both,), (jnp.zeros(2 * actions),), "relu", precision)
         return cls(trunk, heads, math.log(1e-6), 2.0)
 
-    def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Mean and log-std of the Gaussian before the tanh."""
-        hidden = ACTIVATIONS[self.trunk.activation](self.trunk(x))
+    def __call__(self, x: jax.Array, *more: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Mean and log-std of the Gaussian before the tanh; the input may be given in pieces, as for `MLP`."""
+        hidden = ACTIVATIONS[self.trunk.activation](self.trunk(x, *more))
         mean, log_std = jnp.split(self.heads(hidden), 2, axis=-1)
         return mean, jnp.clip(log_std, self.min_log_std, self.max_log_std)
 
-    def sample(self, x: jax.Array, key: jax.Array) -> jax.Array:
+    def sample(self, x: jax.Array, key: jax.Array, *more: jax.Array) -> jax.Array:
         """A random action."""
-        return self.reparametrised(x, jax.random.normal(key, (*x.shape[:-1], self.actions)))[0]
+        return self.reparametrised(x, jax.random.normal(key, (*x.shape[:-1], self.actions)), *more)[0]
 
-    def reparametrised(self, x: jax.Array, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def reparametrised(self, x: jax.Array, noise: jax.Array, *more: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The action as a function of standard normal noise, and its log-density per dimension."""
-        mean, log_std = self(x)
+        mean, log_std = self(x, *more)
         before = mean + jnp.exp(log_std) * noise
         return jnp.tanh(before), tanh_normal_log_prob(before, noise, log_std)
 
@@ -228,9 +230,9 @@ class Actor(eqx.Module):
         """Dimensions of an action."""
         return self.heads.biases[0].shape[-1] // 2
 
-    def mode(self, x: jax.Array) -> jax.Array:
+    def mode(self, x: jax.Array, *more: jax.Array) -> jax.Array:
         """The mean action, tanh(mu)."""
-        return jnp.tanh(self(x)[0])
+        return jnp.tanh(self(x, *more)[0])
 
 
 def normal_log_prob(x: jax.Array, mean: jax.Array, log_std: jax.Array) -> jax.Array:

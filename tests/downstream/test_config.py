@@ -95,7 +95,7 @@ def test_presets_and_defaults(runs: Path) -> None:
     assert (quick.task, quick.layout, quick.skill_seed) == ("multi_particle-fp-hard", "1", 0)
     gunner = configure_downstream("gunner", "lim", hidden=8)
     assert (gunner.layout, gunner.skill_seed, gunner.hidden) == ("centre", 5, 8)
-    assert (gunner.episodes, gunner.gradient_steps, gunner.discount) == (1600, 20, 0.9)  # its episodes are longer
+    assert (gunner.episodes, gunner.gradient_steps, gunner.discount) == (800, 20, 0.9)  # its episodes are longer
     assert configure_downstream("gunner", "lim", preset="paper").discount == 0.99
     kitchen = configure_downstream(None, "pot", interface="flat")
     assert (kitchen.layout, kitchen.episodes, kitchen.num_envs, kitchen.eval_episodes) == ("random", 1600, 16, 16)

@@ -18,7 +18,7 @@ import optax
 
 from susd.downstream.parts import part_factors
 from susd.networks import ACTIVATIONS, MLP, Actor, padded
-from susd.sac import SacBatch, SacState, options_of, start, update
+from susd.sac import SacBatch, SacState, adam, options_of, start, update
 from susd.tasks.base import HostTask, Task
 from susd.types import Info
 
@@ -70,24 +70,23 @@ class EntityActor(eqx.Module):
 
     def sample(self, view: jax.Array, key: jax.Array) -> jax.Array:
         """Random actions [B, N * D] in [-1, 1]."""
-        return self.body.sample(self._inputs(view), key).reshape(view.shape[0], -1)
+        tokens, *context = self._inputs(view)
+        return self.body.sample(tokens, key, *context).reshape(view.shape[0], -1)
 
     def reparametrised(self, view: jax.Array, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Actions as a function of noise, both [B, N * D], and the log-probability of each part, [B, N]."""
-        x = self._inputs(view)
-        action, log_prob = self.body.reparametrised(x, noise.reshape(*x.shape[:2], -1))
+        tokens, *context = self._inputs(view)
+        action, log_prob = self.body.reparametrised(tokens, noise.reshape(*tokens.shape[:2], -1), *context)
         return action.reshape(noise.shape), log_prob.sum(axis=-1)
 
     def mode(self, view: jax.Array) -> jax.Array:
         """The mean action [B, N * D]."""
-        return self.body.mode(self._inputs(view)).reshape(view.shape[0], -1)
+        return self.body.mode(*self._inputs(view)).reshape(view.shape[0], -1)
 
-    def _inputs(self, view: jax.Array) -> jax.Array:
+    def _inputs(self, view: jax.Array) -> tuple[jax.Array, ...]:
+        """The tokens [B, N, ..] and, if there is one, their context [B, ..]."""
         tokens = self.tokens(view)
-        if self.embed is None:
-            return tokens
-        context = ACTIVATIONS["relu"](self.embed(tokens)).mean(axis=1, keepdims=True)
-        return jnp.concatenate([tokens, jnp.broadcast_to(context, (*tokens.shape[:2], context.shape[-1]))], axis=-1)
+        return (tokens,) if self.embed is None else (tokens, ACTIVATIONS["relu"](self.embed(tokens)).mean(axis=1))
 
 
 class EntityCritic(eqx.Module):
@@ -103,8 +102,7 @@ class EntityCritic(eqx.Module):
         batch, count = tokens.shape[:2]
         pieces = [tokens.reshape(batch * count, -1), action.reshape(batch * count, -1)]
         if self.embed is not None:
-            context = ACTIVATIONS["relu"](self.embed(*pieces)).reshape(2, batch, count, -1).mean(axis=2)
-            pieces.append(jnp.repeat(context, count, axis=1))
+            pieces.append(ACTIVATIONS["relu"](self.embed(*pieces)).reshape(2, batch, count, -1).mean(axis=2))
         q = self.body(*pieces).reshape(2, batch, count, -1)
         return jnp.concatenate([q[..., 0], q[..., 1:].sum(axis=2)], axis=-1)
 
@@ -142,7 +140,7 @@ class EntitySac:
     @property
     def optimizer(self) -> optax.GradientTransformation:
         """Adam."""
-        return optax.adam(self.learning_rate)
+        return adam(self.learning_rate)
 
     def init(self, key: jax.Array) -> SacState:
         """Initial networks; the target critic is a copy of the critic."""

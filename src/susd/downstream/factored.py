@@ -66,10 +66,11 @@ class FactoredSac(Sac):
     ) -> tuple[jax.Array, Info]:
         """sum_i (alpha log pi_i - min_k q_k,i), where q_k,i has a gradient in part i of the action only."""
         action, each = actor.reparametrised(x, noise)
-        own = jnp.repeat(jnp.eye(self.factors, dtype=bool), self.actions // self.factors, axis=1)[:, None]
-        actions = jnp.where(own, action, jax.lax.stop_gradient(action)).reshape(-1, self.actions)  # [N * B, A]
-        q = values(critic, jnp.tile(x, (self.factors, 1)), actions).min(axis=1)  # [N, N * B]
-        value = jnp.einsum("iib->b", q.reshape(self.factors, self.factors, -1))
+        at = jax.lax.stop_gradient(action)
+        q, gradients_of = jax.vjp(lambda a: values(critic, x, a).min(axis=1), at)  # [N, B]
+        slopes = [gradients_of(jnp.zeros_like(q).at[i].set(1.0))[0] for i in range(self.factors)]  # dq_i / da, [B, A]
+        own = [jnp.split(slope, self.factors, axis=1)[i] for i, slope in enumerate(slopes)]  # dq_i / da^i
+        value = q.sum(axis=0) + (jax.lax.stop_gradient(jnp.concatenate(own, axis=1)) * (action - at)).sum(axis=1)
         total = each.sum(axis=-1)
         loss = jnp.mean(jnp.exp(log_alpha) * total - value)
         return loss, {"actor_loss": loss, "entropy": -total.mean()}

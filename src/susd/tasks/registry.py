@@ -84,14 +84,14 @@ _FOOD_POISON = {
 }
 # An episode of 2D-Gunner is twenty times as long as one of Multi-Particle, and one of the Kitchen five times.
 _GUNNER_QUICK = {
-    "episodes": 1600,
+    "episodes": 800,
     "gradient_steps": 20,
     "batch_size": 256,
     "warmup": 20_000,
     "scale_view": True,
     "explore": 0.2,
     "discount": 0.9,
-    "eval_every": 80,
+    "eval_every": 40,
 }
 _KITCHEN_QUICK = {
     "episodes": 1600,
