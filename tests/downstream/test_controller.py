@@ -117,6 +117,13 @@ def score(controller: Controller, state: ControllerState, frozen: Any, tests: tu
     return learned / best
 
 
+def test_evaluation_equals_the_batched_interface(tests: tuple[JaxVectorTask, jax.Array]) -> None:
+    controller, (vector, keys) = build(), tests
+    policy = initial(controller).policy
+    expected = controller.run(vector, lambda view, key, number: policy.mode(view), jnp.ones(2), keys).rewards
+    np.testing.assert_allclose(controller.evaluate(vector, policy, jnp.ones(2), keys), expected, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_finds_the_right_skill(tests: tuple[JaxVectorTask, jax.Array]) -> None:
     controller = build()

@@ -1,7 +1,8 @@
 """The high-level policy: SAC that chooses what the frozen skill policy does for the next K steps of a task.
 
 A flat policy is the same learner with another interface: it chooses an action of the environment in every step.
-Training on a functional task is one compiled program; all else steps the task through its batched interface.
+Training on a functional task is one compiled program, and so is its evaluation; all else steps the task through its batched
+interface.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from susd import replay
 from susd.collect import batch_seed
 from susd.downstream.entity import EntitySac
 from susd.downstream.interface import ActionInterface
-from susd.downstream.vector import HostVectorTask, VectorTask, first_state, view_of
+from susd.downstream.vector import HostVectorTask, JaxVectorTask, VectorTask, first_state, view_of
 from susd.downstream.views import ScaledActor, Views
 from susd.replay import Replay
 from susd.sac import Sac, SacBatch, SacState, action_noise
@@ -28,7 +29,8 @@ from susd.tasks.base import SKILL_STEPS, HostTask, Task
 from susd.training.trainer import subkey
 from susd.types import Info, Transition
 
-# (view, key, number of the high-level action in its episode) -> high-level action; for one episode or a batch
+# (view, key, number of the high-level action in its episode) -> high-level action; for one episode with a key for each
+# action, or for a batch with one key for all
 Choose = Callable[[Any, jax.Array, Any], jax.Array]
 EXPLORE_STEPS = 50  # environment steps that a part of the high-level action is replaced for
 
@@ -222,7 +224,14 @@ class Controller:
     def _train_fused(self) -> Callable[..., tuple[ControllerState, Info]]:
         return jax.jit(self.rounds, donate_argnums=0)
 
-    # --- the batched interface: training on host tasks, evaluation and videos of both kinds ----------------------------
+    @cached_property
+    def _evaluate_fused(self) -> Callable[..., jax.Array]:
+        def rewards(actor: Any, frozen: Any, start: Any, key: jax.Array) -> jax.Array:
+            return self.episode(lambda view, *now: actor.mode(view[None])[0], frozen, start, key).rewards
+
+        return jax.jit(jax.vmap(rewards, in_axes=(None, None, None, 0)))
+
+    # --- the batched interface: training and evaluation of host tasks, videos of both kinds ----------------------------
 
     def run(
         self,
@@ -239,7 +248,8 @@ class Controller:
         """
         view, rows, rewards = vector.reset(keys, batch), [], []
         obs_size, first = self.task.environment.spec.obs_size, np.ones(len(view), bool)  # still in its first episode
-        for number, key in enumerate(jax.random.split(batch_seed(keys[0], batch)[1], self.length)):
+        key = batch_seed(keys[0], batch)[1]
+        for number in range(self.length):
             before, high_action = view, np.asarray(choose(view, key, number))
             total, running = np.zeros((len(view), self.sac.rewards), np.float32), np.ones(len(view), bool)
             reached, done = view, np.full(len(view), self.task.terminal and number == self.length - 1)
@@ -259,6 +269,8 @@ class Controller:
 
     def evaluate(self, vector: VectorTask, actor: Any, frozen: Any, keys: jax.Array) -> np.ndarray:
         """Rewards [episodes, horizon] with mean high-level actions, one episode for every key."""
+        if isinstance(vector, JaxVectorTask):
+            return np.asarray(self._evaluate_fused(actor, frozen, vector.start, keys))
         batches = range(-(-len(keys) // vector.num_envs))
         found = [self.run(vector, partial(self._mean, actor), frozen, keys, batch).rewards for batch in batches]
         return np.concatenate(found)[: len(keys)]
@@ -296,7 +308,10 @@ class Controller:
 
     @cached_property
     def _sample(self) -> Callable[..., jax.Array]:
-        return jax.jit(lambda actor, episode, view, *now: self.sampled(actor, episode, len(view))(view, *now))
+        def sample(actor: Any, episode: jax.Array, view: jax.Array, key: jax.Array, number: jax.Array) -> jax.Array:
+            return self.sampled(actor, episode, len(view))(view, jax.random.fold_in(key, number), number)
+
+        return jax.jit(sample)
 
     @cached_property
     def _mean(self) -> Callable[..., jax.Array]:
