@@ -97,6 +97,8 @@ def test_presets_and_defaults(runs: Path) -> None:
     assert (gunner.layout, gunner.skill_seed, gunner.hidden) == ("centre", 5, 8)
     assert (gunner.episodes, gunner.gradient_steps, gunner.discount) == (800, 20, 0.9)  # its episodes are longer
     assert configure_downstream("gunner", "lim", preset="paper").discount == 0.99
+    entity = [configure_downstream("particles", task, policy="entity") for task in ("fp-hard", "seq-hard")]
+    assert [(one.episodes, one.gradient_steps, one.batch_size) for one in entity] == [(1500, 6, 32), (3000, 6, 32)]
     kitchen = configure_downstream(None, "pot", interface="flat")
     assert (kitchen.layout, kitchen.episodes, kitchen.num_envs, kitchen.eval_episodes) == ("random", 1600, 16, 16)
     assert configure_downstream("particles", "fp-hard", layout=22).layout == "22"

@@ -132,7 +132,14 @@ PAPER: dict[str, Any] = {
 }
 PRESETS: dict[str, dict[str, Any]] = {"quick": {}, "paper": PAPER}  # of all tasks; a TaskEntry may add to them
 # An entity-wise policy learns from every factor of a transition: fewer episodes, more and smaller gradient steps.
-ENTITY: dict[str, Any] = {"episodes": 2500, "gradient_steps": 10, "warmup": 5000, "hidden": 64, "alpha_init": 0.01}
+ENTITY: dict[str, Any] = {
+    "episodes": 1500,
+    "gradient_steps": 6,
+    "batch_size": 32,
+    "warmup": 5000,
+    "alpha_init": 0.01,
+    "eval_every": 100,
+}
 
 
 def preset_options(preset: Any, entry: TaskEntry, policy: Any = "joint") -> dict[str, Any]:
@@ -140,7 +147,8 @@ def preset_options(preset: Any, entry: TaskEntry, policy: Any = "joint") -> dict
     if not isinstance(preset, str) or preset not in PRESETS:
         raise UserError(f"--preset is {shown(preset)}; choose one of {', '.join(PRESETS)}")
     of_policy = ENTITY if (preset, policy) == ("quick", "entity") else {}
-    return PRESETS[preset] | of_policy | dict(entry.presets.get(preset, {}))
+    of_task = [entry.presets.get(name, {}) for name in (preset, f"{preset}-{policy}")]
+    return {**PRESETS[preset], **of_policy, **of_task[0], **of_task[1]}
 
 
 def configure_downstream(run: str | Path | None, task: str, **changes: Any) -> DownstreamConfig:

@@ -48,7 +48,7 @@ class TaskEntry:
     source: str | Callable[..., Task | HostTask]  # module:class, or the class
     options: Options = field(default_factory=dict)  # keyword arguments of the class
     layouts: Layouts = field(default_factory=Layouts)
-    presets: Mapping[str, Options] = field(default_factory=dict)  # preset -> options of DownstreamConfig
+    presets: Mapping[str, Options] = field(default_factory=dict)  # preset, or preset-policy -> options of DownstreamConfig
 
     @property
     def short(self) -> str:
@@ -76,6 +76,7 @@ _STARTS = Layouts(
 )
 _SEEDS = Layouts("1", "the seed of a layout, such as 1, 2 or 3, or random", _particle_layout)
 _SEQUENTIAL = {"easy": (1, 3), "medium": (0, 2, 8), "hard": (0, 1, 7, 9)}
+_SEQUENTIAL_PRESETS = {"quick-entity": {"episodes": 3000}}  # what counts is to finish all, which happens rarely at first
 _FOOD_POISON = {
     "easy": (1, 6),
     "medium": (0, 2, 4, 6, 9),
@@ -121,6 +122,7 @@ BUILT_IN: tuple[TaskEntry, ...] = (
             f"susd.tasks.multi_particle:{source}",
             {"agents": agents},
             _SEEDS,
+            _SEQUENTIAL_PRESETS if kind == "seq" else {},
         )
         for kind, source, levels in (("seq", "Sequential", _SEQUENTIAL), ("fp", "FoodPoison", _FOOD_POISON))
         for level, agents in levels.items()
