@@ -36,10 +36,11 @@ def run(options: argparse.Namespace) -> int:
     if not 0 <= options.port < 2**16:
         raise UserError(f"--port is {options.port}; it must be from 0 to {2**16 - 1}")
     from susd.explorer.explore import explore
-    from susd.explorer.workers import end_promptly
+    from susd.explorer.workers import end_promptly, share_promptly
 
     runs = [options.run] if options.beside is None else [options.run, options.beside]
     where = {"host": options.host, "port": options.port, "browser": not options.no_browser}
+    share_promptly()
     explore(runs, seed=options.seed, trust=options.trust, tasks=options.task, **where)
     end_promptly()
     return 0

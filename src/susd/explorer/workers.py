@@ -83,6 +83,14 @@ def _finish() -> None:
         workers.shutdown(cancel_futures=True)
 
 
+def share_promptly() -> None:
+    """Let a step of the environment wait half a millisecond for the interpreter, not five, while slow answers are computed.
+
+    A step in MuJoCo gives it away and takes it back many times.
+    """
+    sys.setswitchinterval(0.0005)
+
+
 def end_promptly() -> None:
     """Let the program end with code 0, if it comes to its end, although a thread is compiling: it cannot be stopped."""
     atexit.register(_leave)

@@ -132,6 +132,19 @@ def time_summary(root: Path) -> tuple[tuple[str, ...], Rows]:
     return ("environment", "tasks", "runs that reach it", "median", "longest", "authors' training"), rows
 
 
+def explorer(root: Path) -> tuple[tuple[str, ...], Rows]:
+    """The page of `susd explore`: seconds from the command, rates, and the latency of a drag."""
+    rows: Rows = []
+    for env, found in _read(root, "explorer").items():
+        if isinstance(found, dict) and "latency_ms" in found:
+            times = (f"{found[f'{what}_seconds']:.1f}" for what in ("page", "first_step"))
+            speeds = (f"{found[f'{what}_per_second']:.0f}" for what in ("frames", "steps"))
+            latency = (f"{found['latency_ms'][at]:.0f} ms" for at in ("median", "90 %"))
+            rows.append((environment_title(env), *times, *speeds, *latency, f"{found['resting_cpu_percent']:g} %"))
+    columns = ("environment", "page after, s", "first step after, s", "frames/s", "steps/s")
+    return (*columns, "from drag to drawing, median", "90 %", "CPU when paused"), rows
+
+
 def _mean(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     return f"{sum(known) / len(known):.0f}" if known else "-"

@@ -24,6 +24,7 @@ from susd.report.sections.overview import PARITY_HEAD, parity_row
 from susd.report.sections.tasks import references
 from susd.report.speed_tables import (
     before_and_after,
+    explorer,
     method_speed,
     overlap,
     rates,
@@ -403,6 +404,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "before_and_after": lambda: markdown(*before_and_after(ROOT, TWO_DIMENSIONAL)),
     "time_summary": lambda: markdown(*time_summary(ROOT)),
     "time_to_paper": lambda: markdown(*time_to_paper(ROOT)),
+    "explorer": lambda: markdown(*explorer(ROOT)),
     "release": lambda: markdown(*release(ROOT)),
     "methods_gunner": lambda: methods("gunner"),
     "methods_multi_particle": lambda: methods("multi_particle"),
