@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-WORKERS ?= 2
+# Some tests wait for timeouts of other processes: three workers keep two cores busy.
+WORKERS ?= 3
 # A file runs on one worker, so that its fixtures are made once.
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 

@@ -26,7 +26,7 @@ os.environ["XLA_FLAGS"] = " ".join(
         "--xla_cpu_parallel_codegen_split_count=1",  # a tiny program in parts takes longer to compile
     )
 )
-# What one test has compiled, others load: both workers and all children share an empty cache, which ends with the session.
+# What one test has compiled, others load: all workers and children share an empty cache, which ends with the session.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     CACHE = tempfile.mkdtemp(prefix="susd-cache-")
     atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
@@ -126,11 +126,21 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     return rows
 
 
-# Files whose tests take longest come first, so that both workers end at about the same time.
+# Files whose tests take longest come first, so that all workers end at about the same time.
 LONGEST = (
-    *("test_registry", "test_tutorial", "test_train", "test_scheduler", "test_examples", "test_extend", "test_cli"),
-    *("test_docs", "test_ray", "test_susd", "test_session", "test_page", "test_kill", "test_local", "test_slurm"),
-    *("test_controller", "test_zero_shot", "test_host", "test_bodies", "test_entity", "test_atlas"),
+    *("test_devices", "test_registry", "test_examples", "test_tutorial", "test_train", "test_scheduler", "test_extend"),
+    *(
+        "test_cli",
+        "test_page",
+        "test_ray",
+        "test_docs",
+        "test_susd",
+        "test_kill",
+        "test_session",
+        "test_local",
+        "test_slurm",
+    ),
+    *("test_slurm", "test_controller", "test_zero_shot", "test_host", "test_bodies", "test_entity", "test_atlas"),
 )
 
 
@@ -156,7 +166,7 @@ def quick_figures() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def child_environment() -> dict[str, str]:
-    """That of a child with one core, since two tests run side by side."""
+    """That of a child with one core, since tests run side by side."""
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 

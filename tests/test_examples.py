@@ -27,6 +27,7 @@ def test_examples_are_short() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_figures")
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_example(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)

@@ -329,7 +329,7 @@ def test_ways_to_use_the_skills(tmp_path: Path) -> None:
     assert (other.config["interface"], other.config["policy"], other.config["context"]) == ("goal", "entity", "none")
     assert mine["susd-s0/lim@centre"].config["context"] == "mean"
     short = mine["susd-s0/unlim@centre-goal"].config
-    assert (short["horizon"], short["skill_steps"], short["episodes"]) == (100, 10, 1600)
+    assert (short["horizon"], short["skill_steps"], short["episodes"]) == (100, 10, 800)
     assert len({job.hash for job in jobs}) == len(jobs) - 2  # both runs have the same options, and one task
 
 

@@ -97,7 +97,7 @@ def pipelines(folder: Path) -> dict[str, Any]:
 
 
 def seeds() -> dict[str, Any]:
-    """Four seeds on 4 devices are runs of their own; on 2 devices they are batched in pairs, on one all together."""
+    """Four seeds on 4 devices are runs of their own; on 2 devices they are batched in pairs."""
     sizes = TINY | {"gradient_steps": 2}
 
     def last(seed: int, seeds: int, count: int = 1) -> TrainState:
@@ -109,7 +109,7 @@ def seeds() -> dict[str, Any]:
         return max(map(distance, leaves(one), leaves(last(3 + index, 1))))
 
     four = last(3, 4, 4)
-    return {"alone": [alone(0), alone(3)], "pairs": max(map(distance, leaves(last(3, 4, 2)), leaves(last(3, 4))))}
+    return {"alone": [alone(0), alone(3)], "pairs": max(map(distance, leaves(last(3, 4, 2)), leaves(four)))}
 
 
 def resumed(folder: Path) -> dict[str, Any]:

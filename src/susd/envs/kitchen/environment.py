@@ -22,6 +22,7 @@ from susd.envs.kitchen.observation import (
     TOUCHED,
     Snapshot,
     align_signs,
+    cross,
     observe,
     scaling,
 )
@@ -240,7 +241,7 @@ class Kitchen:
         return Snapshot(
             grip=sites[:, 0],
             hand=now["xquat"][:, hand].copy(),
-            lever=axes[..., 3:] + np.cross(axes[..., :3], offset),
+            lever=axes[..., 3:] + cross(axes[..., :3], offset),
             positions=np.concatenate([now["xpos"][:, loose], self._fixtures], axis=1),
             rotations=np.concatenate([now["xquat"][:, loose], fixed], axis=1),
             points=sites[:, 1:],
