@@ -26,11 +26,13 @@ SEEDS = (0, 1, 2)
 LAYOUTS = {"gunner": ("0", "1", "3"), "multi_particle": ("1", "2", "3")}  # one for each seed
 TRAINING = {
     "gunner": ("--method", "susd-paced", "--epochs", "100"),
-    "multi_particle": ("--method", "susd-paced", "--epochs", "100", "--env-option", "layout=random"),
+    "multi_particle": (
+        *("--method", "susd-paced", "--epochs", "100", "--env-option", "layout=random", "--target-entropy", "-0.5"),
+    ),
 }
 LEARNING = {
-    "gunner": ("--interface", "goal", "--policy", "factored", "--episodes", "800", "--eval-every", "40"),
-    "multi_particle": ("--interface", "goal", "--policy", "entity", "--episodes", "1000", "--eval-every", "40"),
+    "gunner": ("--interface", "goal", "--policy", "factored"),
+    "multi_particle": ("--interface", "goal", "--policy", "entity", "--eval-every", "60"),
 }
 
 
@@ -41,9 +43,6 @@ def paper_scores() -> dict[tuple[str, str], float]:
         (row["environment"], row["subject"]): float(row["paper"])
         for row in rows
         if (row["quantity"], row["label"], row["episode"]) == ("downstream", "susd", "")
-        and row["environment"] in TRAINING
-        and row["label"] == "susd"
-        and not row["episode"]
         and row["environment"] in TRAINING
     }
 
