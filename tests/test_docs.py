@@ -347,9 +347,9 @@ def test_commands_give_the_recorded_configs() -> None:
 def test_recorded_suites_count_as_finished(capsys: pytest.CaptureFixture[str]) -> None:
     """A preset that has changed since would make a suite run all of its jobs again."""
     folder = ROOT / "results/use"
-    call("suite", "show", "use", "--results", folder)
+    call("suite", "show", "2d", "--results", folder)
     recorded = len((folder / "facts.jsonl").read_text().splitlines())
-    assert f"suite use: {recorded} of " in capsys.readouterr().out
+    assert f"suite 2d: {recorded} of " in capsys.readouterr().out
 
 
 def _same_run(config: dict[str, Any], recorded: dict[str, Any]) -> bool:
