@@ -27,7 +27,7 @@ LAYOUTS = {"gunner": ("0", "1", "3"), "multi_particle": ("1", "2", "3")}  # one 
 TRAINING = {
     "gunner": ("--method", "susd-paced", "--epochs", "100"),
     "multi_particle": (
-        *("--method", "susd-paced", "--epochs", "100", "--env-option", "layout=random", "--target-entropy", "-0.5"),
+        *("--method", "susd-paced", "--epochs", "150", "--env-option", "layout=random", "--target-entropy", "-0.5"),
     ),
 }
 LEARNING = {
