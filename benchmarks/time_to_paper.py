@@ -42,8 +42,7 @@ def paper_scores() -> dict[tuple[str, str], float]:
     return {
         (row["environment"], row["subject"]): float(row["paper"])
         for row in rows
-        if (row["quantity"], row["label"], row["episode"]) == ("downstream", "susd", "")
-        and row["environment"] in TRAINING
+        if (row["quantity"], row["label"], row["episode"]) == ("downstream", "susd", "") and row["environment"] in TRAINING
     }
 
 
