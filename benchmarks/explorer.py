@@ -1,7 +1,7 @@
 """The page of `susd explore` in a headless Chromium: how soon it is up, frames per second, latency, CPU time at rest.
 
 `python benchmarks/explorer.py gunner kitchen` writes benchmarks/results/explorer.json. Chromium must be installed,
-and the package `websockets` (of the extra `dev`). A frame is a drawing of the world, between two steps where it is
+and the package `websockets` (of the extra `dev`). A frame is a drawing of the environment, between two steps where it is
 drawn from states; the latency is from the movement of a mouse on a pad to the end of the first drawing that shows a
 step with the new skill. CPU times mean something on a busy machine, too; the rest does not, nor where a host takes
 cycles from a virtual machine (`stolen_percent`).

@@ -125,6 +125,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert result["bound"]["undiscounted"] == pytest.approx(20)
     assert result["do_nothing"]["undiscounted"] == pytest.approx(5)  # the lamp stays half bright
     assert 9 < result["expert"]["undiscounted"] < 10  # and becomes bright
+    assert result["final"]["success"] == [0.0]  # nobody moved the box
     call("report", "runs/w")
     assert "motion" in Path(capsys.readouterr().out.strip()).read_text()
 

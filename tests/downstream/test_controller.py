@@ -111,7 +111,7 @@ def tests() -> tuple[JaxVectorTask, jax.Array]:
 def score(controller: Controller, state: ControllerState, frozen: Any, tests: tuple[JaxVectorTask, jax.Array]) -> float:
     """The mean return divided by that of the expert in the same episodes."""
     vector, keys = tests
-    runs = controller.evaluate(vector, state.policy, frozen, keys), run_script(vector, vector.expert, keys)
+    runs = controller.evaluate(vector, state.policy, frozen, keys).rewards, run_script(vector, vector.expert, keys)
     learned, best = (float(returns(rewards)["undiscounted"].mean()) for rewards in runs)
     assert 5.5 < best < TASK.bound
     return learned / best
@@ -121,7 +121,36 @@ def test_evaluation_equals_the_batched_interface(tests: tuple[JaxVectorTask, jax
     controller, (vector, keys) = build(), tests
     policy = initial(controller).policy
     expected = controller.run(vector, lambda view, key, number: policy.mode(view), jnp.ones(2), keys).rewards
-    np.testing.assert_allclose(controller.evaluate(vector, policy, jnp.ones(2), keys), expected, atol=1e-5)
+    np.testing.assert_allclose(controller.evaluate(vector, policy, jnp.ones(2), keys).rewards, expected, atol=1e-5)
+
+
+class Touched(Sides):
+    """Solved if the first dot has been beyond 0.85 on its side, which it may leave again."""
+
+    def success(self, state: SidesState) -> jax.Array:
+        return state.side[0] * state.env_state.position[0] > 0.85
+
+
+@pytest.mark.parametrize("steps", [5, 20])
+def test_solved_episodes(steps: int) -> None:
+    """The first high-level action leads to the right, all others to the left: both sides are reached, one of them late."""
+    task = Touched("touched", Lines())
+    controller = replace(build(), task=task, horizon=steps)
+    keys, frozen = jax.random.split(KEY, 16), jnp.ones(2)
+    vector = JaxVectorTask(task, 16, START)
+
+    def choose(view: Any, key: jax.Array, number: Any) -> jax.Array:
+        return jnp.broadcast_to(jnp.where(number == 0, 1.0, -1.0), (*np.shape(view)[:-1], 2))  # crossed, so both
+
+    batched = controller.run(vector, choose, frozen, keys)
+    fused = fast(jax.vmap(lambda key: controller.episode(choose, frozen, START, key)))(keys)
+    sides = np.asarray(vector.reset(keys))[:, 4]
+    assert set(sides) == {-1.0, 1.0}
+    expected = np.ones(16, bool) if steps == 20 else sides > 0  # the left is reached with the second action
+    np.testing.assert_array_equal(batched.solved, expected)
+    np.testing.assert_array_equal(fused.solved, expected)
+    without = controller.run(JaxVectorTask(TASK, 16, START), choose, frozen, keys)
+    assert not without.solved.any()
 
 
 @pytest.mark.slow
@@ -272,7 +301,7 @@ def test_given_start_state() -> None:
 def test_evaluation_uses_mean_actions() -> None:
     """Then only the sides distinguish two test episodes."""
     controller, keys = build(FlatActions(2)), jax.random.split(KEY, 16)
-    rewards = controller.evaluate(JaxVectorTask(TASK, 16, START), initial(controller).policy, None, keys)
+    rewards = controller.evaluate(JaxVectorTask(TASK, 16, START), initial(controller).policy, None, keys).rewards
     assert rewards.shape == (16, 20)
     sides = fast(jax.vmap(lambda k: first_state(TASK, START, jax.random.split(k)[0]).side))(keys)
     assert 1 < len(np.unique(sides, axis=0)) == len(np.unique(rewards.round(5), axis=0))
@@ -354,6 +383,9 @@ class Right(HostTask):
     def reward(self, step: HostStep) -> np.ndarray:
         return (self.env.position[:, 0] > 0).astype(np.float32)
 
+    def success(self, step: HostStep) -> np.ndarray:
+        return self.reward(step) > 0
+
 
 @pytest.fixture(scope="module")
 def host() -> Controller:
@@ -366,10 +398,11 @@ def test_learns_on_host_environments(host: Controller) -> None:
     assert isinstance(host.task, HostTask)
     vector, keys = HostVectorTask(host.task), jax.random.split(jax.random.key(5), 7)
     state = initial(host)
-    before = host.evaluate(vector, state.policy, None, keys).mean()
+    before = host.evaluate(vector, state.policy, None, keys).rewards.mean()
     state, info = host.train(state, None, None, 0, 60)
-    after = host.evaluate(vector, state.policy, None, keys)  # three batches, of which the last is not full
+    after, solved = host.evaluate(vector, state.policy, None, keys)  # three batches, of which the last is not full
     assert after.shape == (7, 10)
+    np.testing.assert_array_equal(solved, after.any(axis=1))
     assert after.mean() > max(0.85, before)
     assert np.isfinite(list(map(float, info.values()))).all()
     assert "critic_loss" in info

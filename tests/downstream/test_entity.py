@@ -99,7 +99,7 @@ def score(task: Task, sac: Any, episodes: int = 200) -> float:
     state, info = fast(controller.rounds)(fast(controller.init)(0), jnp.ones(COUNT), None, 0, episodes)
     assert all(np.isfinite(float(value)) for value in info.values())
     keys = jax.random.split(jax.random.key(1), 64)
-    rewards = controller.evaluate(JaxVectorTask(task, 64), state.policy, jnp.ones(COUNT), keys)
+    rewards = controller.evaluate(JaxVectorTask(task, 64), state.policy, jnp.ones(COUNT), keys).rewards
     return float(returns(rewards)["undiscounted"].mean()) / (COUNT * task.horizon / 5)
 
 

@@ -82,7 +82,7 @@ def learn(interface: ActionInterface, frozen: Any) -> float:
     controller = Controller(task, interface, sac, gradient_steps=10, batch_size=64, capacity=300, warmup=40, num_envs=10)
     state, _ = fast(controller.rounds)(fast(controller.init)(0), frozen, None, 0, 300)
     keys = jax.random.split(jax.random.key(1), 1)
-    rewards = controller.evaluate(JaxVectorTask(task, 1), state.policy, frozen, keys)
+    rewards = controller.evaluate(JaxVectorTask(task, 1), state.policy, frozen, keys).rewards
     assert task.bound is not None
     return float(returns(rewards)["undiscounted"].mean()) / task.bound
 

@@ -126,6 +126,13 @@ def test_files_and_output(outcome: Callable[[str], Outcome], root: Path, name: s
         np.testing.assert_allclose(result["last_quarter"][kind], curve[:, 2:].mean(1))
         assert np.all(curve <= result["bound"][kind])
         assert result["do_nothing"][kind] < result["expert"][kind] <= result["bound"][kind]
+    solvable = "seq" in task
+    assert all(("success" in part) == solvable for part in (rows[0], result["final"], result["last_quarter"]))
+    assert ("success" in done.stdout) == solvable
+    if solvable:
+        shares = [[row["success"] for row in rows if row["seed"] == seed] for seed in seeds]
+        assert result["curve"]["success"] == shares
+        assert {share for curve in shares for share in curve} <= {0.0, 1.0}  # of one test episode
     assert result["bound"]["discounted"] == pytest.approx(bound, abs=0.05)
     assert result["expert"]["discounted"] > 0.8 * bound
     assert (result["task"], result["method"], result["layout"], result["seeds"]) == (task, method, layout, seeds)

@@ -99,6 +99,14 @@ def test_concurrent_writers(tmp_path: Path) -> None:
     assert configs == {f"hash{i}": {"config": i} for i in range(12)}
 
 
+def test_configs_hold_no_command(tmp_path: Path) -> None:
+    """A command holds paths of the machine, and results are shared."""
+    path, config = tmp_path / "configs.json", {"hidden": 8}
+    meta = {"command": "/home/me/bin/susd train gunner", "cpus": 2}
+    metrics_store.append_configs(path, {"a": {"config": config, "meta": meta}, "b": {"config": config}})
+    assert json.loads(path.read_text()) == {"a": {"config": config, "meta": {"cpus": 2}}, "b": {"config": config}}
+
+
 def test_select() -> None:
     rows = facts("a")
     assert metrics_store.select(rows, metric="m", step=1) == [rows[1]]

@@ -28,6 +28,19 @@ def test_facts_of_a_run(tmp_path: Path) -> None:
     }
 
 
+def test_success_of_a_task(tmp_path: Path) -> None:
+    """It has no bound and no reference."""
+    run = make_run(tmp_path / "run")
+    result = task_result(json.loads((run / "config.json").read_text()), [0, 1])
+    result["curve"]["success"] = [[0.0, 0.5], [0.25, 1.0]]
+    result["last_quarter"]["success"] = [0.5, 0.75]
+    write(run / "downstream" / "lim-0-s0-1" / "result.json", result)
+    facts = facts_of_run(run)
+    assert [(fact.step, fact.value) for fact in select(facts, metric="success", seed=1)] == [(0, 0.25), (100, 1.0)]
+    assert [fact.value for fact in select(facts, metric="last_quarter_success")] == [0.5, 0.75]
+    assert {fact.metric for fact in facts if "success" in fact.metric} == {"success", "last_quarter_success"}
+
+
 def test_evaluation_that_is_not_installed(tmp_path: Path) -> None:
     """All its numbers are facts."""
     run = make_run(tmp_path / "run")

@@ -115,6 +115,17 @@ def test_no_interval_where_nothing_repeats() -> None:
     assert estimate([np.array([2.0, 2.0])]).known  # two equal scores are a result
 
 
+def test_every_task_must_repeat() -> None:
+    """Two seeds in one task say nothing about the variance in another."""
+    strata, seeds = [np.array([1.0, 2.0]), np.array([5.0])], [[0, 1], [0]]
+    assert not estimate(strata, iqm, seeds).known
+    assert estimate(strata, iqm, seeds).seeds == 1
+    assert not statistics.profile(strata, [1.5], seeds)[0].known
+    both = [np.array([1.0, 2.0]), np.array([5.0, 6.0])]
+    assert not estimate_improvement(strata, both, (seeds, [[0, 1], [0, 1]])).known
+    assert estimate_improvement(both, both, ([[0, 1], [0, 1]],) * 2).known
+
+
 def test_weighted_iqm_is_that_of_repeated_scores() -> None:
     rng = np.random.default_rng(6)
     scores, weights = rng.normal(size=11), rng.integers(0, 4, 11).astype(float)

@@ -4,7 +4,6 @@ import csv
 import itertools
 import re
 import shutil
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,110 +13,16 @@ from PIL import Image
 
 import susd
 from experiments.run_folders import make_run
-from susd.config import configure
-from susd.downstream.config import preset_options
+from report.facts import SOME, job, lines_of, task_numbers, write_facts
 from susd.errors import UserError
 from susd.experiments import metrics_store
-from susd.experiments.extract import RANDOM
-from susd.experiments.metrics_store import SECONDS, Fact
-from susd.report import parity, tables
+from susd.report import tables
 from susd.report.aggregate import Score, Setting, by_way, improvements, interquartile_means, mean_of
-from susd.report.build import build, found_in, report
+from susd.report.build import build, report
 from susd.report.claims import claims, not_run
-from susd.report.labels import base
 from susd.report.load import load_results
-from susd.report.parity import Line
-from susd.report.protocol import canonical, run_reasons, task_reasons
+from susd.report.paper import paper_values
 from susd.report.sections.tasks import score_table
-from susd.tasks.registry import task_entry
-
-BOUNDS = {"seq-easy": 56.2, "seq-medium": 37.1, "seq-hard": 18.4, "fp-easy": 19.1, "fp-medium": 47.8, "fp-hard": 76.5,
-          "fp-difficult": 95.6, "lim": 173.2, "unlim": 173.2}  # fmt: skip
-SKILL = {"susd": 0.7, "metra": 0.45, "lsd": 0.3, "csd": 0.4, "diayn": 0.35, "dusdi": 0.6, "flat": 0.15, "susd-w": 0.68,
-         "susd-wf": 0.42, "metra-same-size": 0.55, "csd-same-size": 0.5}  # fmt: skip
-SOME = ["susd", "metra", "flat", "susd-w", "metra-same-size"]
-FACTORS = {"gunner": ["agent", "ammo", "target"], "multi_particle": [f"agent_{i}" for i in range(6)]}
-Numbers = Iterator[tuple[str, int, str, float]]
-
-
-def job(path: Path, env: str, label: str, seed: int, name: str, phase: str, numbers: Numbers, config: str = "0") -> None:
-    """Add one finished job to a store."""
-    run = f"{env}/{label}-s{seed}"
-    shared = {"job": f"{run}/{name}", "run": run, "label": label, "method": label.split("-")[0], "environment": env}
-    shared |= {"versions": "susd 0.1.0, jax 0.10.0", "commit": "0123abc", "config_hash": config}
-    rows = [*numbers, ("", 0, SECONDS, 90.0)]
-    metrics_store.append(
-        path, [Fact(**shared, seed=seed, phase=phase, subject=s, step=i, metric=m, value=v) for s, i, m, v in rows]
-    )
-
-
-def task_numbers(rng: np.random.Generator, task: str, layout: str, skill: float, episodes: int = 1000) -> Numbers:
-    """A learning curve with references."""
-    bound, subject = BOUNDS[task], f"{task}@{layout}"
-    level = bound * np.clip(skill + 0.12 * rng.normal() - (0.1 if layout == "random" else 0.0), 0.0, 0.97)
-    steps = np.arange(0, episodes + 1, episodes // 20)
-    curve = -1 + (level + 1) * (1 - np.exp(-5 * steps / episodes)) + 0.03 * bound * rng.normal(size=len(steps))
-    for kind, scale in (("discounted", 1.0), ("undiscounted", 1.05)):
-        yield from ((subject, int(e), kind, scale * float(v)) for e, v in zip(steps, curve, strict=True))
-        yield subject, episodes, f"last_quarter_{kind}", scale * float(curve[-5:].mean())
-        for name, value in (("bound", bound), ("expert", 0.95 * bound), ("do_nothing", -1.0)):
-            yield subject, episodes, f"{name}_{kind}", scale * value
-
-
-def coverage_numbers(rng: np.random.Generator, env: str, skill: float) -> Numbers:
-    levels = {"trained, mean actions": 0.7 * skill, "trained, sampled actions": 0.8, "untrained, mean actions": 0.02}
-    levels |= {"untrained, sampled actions": 0.92, "random actions": 0.93}
-    for policy, level in levels.items():
-        for step, gain in ((20_000, 1.0), (100_000, 1.2))[: 2 if env == "gunner" else 1]:
-            average = float(np.clip(gain * level * (1 + 0.1 * rng.normal()), 0.0, 1.0))
-            for plane, share in (("average", average), ("worst", average * (0.6 if env == "multi_particle" else 1.0))):
-                yield policy, step, f"cells_{plane}", share
-                yield policy, step, f"unique_{plane}", float(round(share * 12_000))
-
-
-def control_numbers(rng: np.random.Generator, env: str, label: str) -> Numbers:
-    names = FACTORS[env]
-    factored = label.split("-")[0] in ("susd", "dusdi") and "wf" not in label
-    for row in range(len(names)) if factored else range(1):
-        own = names[row] if factored else "part 1"
-        for column, factor in enumerate(names):
-            yield (
-                f"{own}>{factor}",
-                0,
-                "change",
-                float((1 if not factored or row == column else 0.25) * rng.uniform(0.7, 1)),
-            )
-    if factored:
-        yield from (("", 0, name, value) for name, value in (("diagonal", 0.85), ("off_diagonal", 0.21), ("ratio", 4.0)))
-    yield from ((name, 0, "spread", float(rng.uniform(0.5, 2))) for name in names)
-
-
-def decoding_numbers(rng: np.random.Generator, env: str, label: str) -> Numbers:
-    size = 2 if label.split("-")[0] in ("metra", "csd", "lsd", "diayn") and "same" not in label else 2 * len(FACTORS[env])
-    for code, error in (("phi", 0.5 / size**0.7), ("random projection to 2", 0.25))[: 1 + (size > 2)]:
-        errors = {name: float(error * rng.uniform(0.8, 1.2)) for name in FACTORS[env]}
-        yield from ((f"{code}>{name}", 100_000, "factor_error", value) for name, value in errors.items())
-        numbers = {"error": float(np.mean(list(errors.values()))), "error_of_the_mean": 0.45, "inputs": size, "hidden": 40}
-        yield from ((code, 100_000, name, value) for name, value in numbers.items())
-
-
-def write_facts(folder: Path, tasks: dict[str, list[str]], labels: list[str], layouts: dict[str, list[str]]) -> Path:
-    """Facts of three seeds as a suite leaves them."""
-    rng, path = np.random.default_rng(0), folder / "facts.jsonl"
-    for env, label, seed in itertools.product(tasks, labels, range(3)):
-        skill = SKILL[base(label)]
-        if label != "flat" and not label.endswith(RANDOM):
-            steps = [("", 400_000 * i, "coverage_worst", 5.0 * i) for i in range(3)]
-            done = [(f"{env}-{t}", 10_000, m, float(rng.integers(0, 300))) for t in tasks[env] for m in ("mean", "std")]
-            job(path, env, label, seed, "train", "train", iter(steps))
-            job(path, env, label, seed, "coverage", "coverage", coverage_numbers(rng, env, skill))
-            job(path, env, label, seed, "control", "control", control_numbers(rng, env, label))
-            job(path, env, label, seed, "decoding", "decoding", decoding_numbers(rng, env, label))
-            job(path, env, label, seed, "completions", "completions", iter(done))
-        for task, layout in itertools.product(tasks[env], layouts[env]):
-            numbers = task_numbers(rng, task, layout.replace("S", str(seed + 1)), skill)
-            job(path, env, label, seed, f"{task}@{layout.replace('S', str(seed + 1))}", "downstream", numbers)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -319,11 +224,6 @@ def test_claims_name_the_winning_rivals() -> None:
     assert "likely" not in text
 
 
-def lines_of(results: Path, tmp_path: Path) -> list[Line]:
-    data = load_results([results], tmp_path)
-    return parity.compare(data.facts, data.scores, data.protocols)
-
-
 def test_claims_compare_like_with_like() -> None:
     """Goal actions with goal actions, and each way with learning without skills."""
     tasks = {
@@ -359,9 +259,9 @@ def test_tasks_without_references(tmp_path: Path) -> None:
     assert "“Goal actions”: the high-level policy chooses a point" in text
 
 
-def test_parity_has_all_values_of_the_paper(built: Path, results: Path, tmp_path: Path) -> None:
+def test_parity_has_all_values_of_the_paper(built: Path, results: Path) -> None:
     rows = list(csv.DictReader((built / "parity.csv").read_text().splitlines()))
-    assert len(rows) == len(parity.paper()) == 193
+    assert len(rows) == len(paper_values()) == 193
     known = {(row["environment"], row["subject"], row["method"], row["episode"]): row for row in rows}
     main = known["multi_particle", "seq-easy", "susd", ""]
     assert (main["paper"], main["scores"], main["same_protocol"]) == ("55.6", "3", "no")
@@ -375,51 +275,9 @@ def test_parity_has_all_values_of_the_paper(built: Path, results: Path, tmp_path
     assert "another order" in known["gunner", "lim", "susd", ""]["note"]
     assert "wrongly" in known["multi_particle", "seq-easy", "dusdi", ""]["note"]
     assert known["multi_particle", "unique_worst", "susd", ""]["result"].endswith("highest")
-    (line,) = [line for line in lines_of(results, tmp_path) if (line.row.subject, line.row.label) == ("lim", "susd")]
+    (line,) = [line for line in lines_of(results) if (line.row.subject, line.row.label) == ("lim", "susd")]
     assert line.ours is not None
     assert line.ours.count == 9
-
-
-def test_protocol_of_the_paper(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    for layout in ("1", "2", "3", "7"):
-        job(tmp_path / "facts.jsonl", "multi_particle", "susd", 0, f"fp-easy@{layout}", "downstream",
-            task_numbers(rng, "fp-easy", layout, 0.8, 10_000))  # fmt: skip
-    job(tmp_path / "facts.jsonl", "multi_particle", "susd", 0, "train", "train", iter([("", 4_000_000, "accuracy", 0.0)]))
-    (tmp_path / "suite.toml").write_text('train = { preset = "paper" }\ndownstream = { preset = "paper" }\n')
-    found = [line for line in lines_of(tmp_path, tmp_path) if (line.row.subject, line.row.label) == ("fp-easy", "susd")]
-    assert [line.same for line in found] == ["yes"] * 4  # the end and three points during training
-    assert [line.ours.count for line in found if line.ours] == [3] * 4  # layout 7 is none of the paper's
-
-
-def test_random_layouts_replace_a_missing_one(tmp_path: Path) -> None:
-    """Only where the fixed layout was not run; the note says so."""
-    rng = np.random.default_rng(0)
-    for label, level in (("susd-random", 0.9), ("susd", 0.2), ("metra-random", 0.5)):
-        job(tmp_path / "facts.jsonl", "multi_particle", label, 0, "fp-easy@1", "downstream",
-            task_numbers(rng, "fp-easy", "1", level, 10_000))  # fmt: skip
-        job(
-            tmp_path / "facts.jsonl", "multi_particle", label, 0, "decoding", "decoding", iter([("phi", 1, "error", level)])
-        )
-    here = [line for line in lines_of(tmp_path, tmp_path) if line.row.environment == "multi_particle"]
-    lines = {(line.row.subject, line.row.label): line for line in here if not line.row.episode}
-    scores = metrics_store.load(tmp_path / "facts.jsonl")
-    for label, used in (("susd", "susd"), ("metra", "metra-random")):
-        (score,) = metrics_store.select(scores, label=used, metric="last_quarter_discounted")
-        line = lines["fp-easy", label]
-        assert line.ours is not None
-        assert line.ours.value == score.value
-        assert ("pretrained on random layouts" in " ".join(line.notes)) == (used != label)
-        (error,) = metrics_store.select(scores, label=used, metric="error")
-        assert lines["phi", label].ours.value == error.value  # type: ignore[union-attr]
-
-
-def test_smoothing_of_the_paper() -> None:
-    curve = {episode: float(episode) for episode in range(0, 5001, 250)}
-    smooth = Score(0, "1", 0.0, {}, curve)
-    assert parity._at(smooth, 5000) == np.mean(range(2750, 5001, 250))  # ten evaluations
-    assert parity._at(smooth, 1000) == 500.0
-    assert parity._at(smooth, 6000) is None
 
 
 def test_bad_input(tmp_path: Path) -> None:
@@ -437,51 +295,17 @@ def test_bad_input(tmp_path: Path) -> None:
         report(tmp_path)
 
 
-def test_folders_that_disagree(tmp_path: Path) -> None:
-    """The first one has the cell, all seeds of it, and the page says so; a job that two folders have counts once."""
-    rows = [("", 10, "coverage_worst", 1.0)]
-    for folder, config in (("a", "1"), ("b", "2"), ("c", "1")):
-        for seed in (0, 1) if folder == "b" else (0,):
-            job(tmp_path / folder / "facts.jsonl", "gunner", "susd", seed, "train", "train", iter(rows), config)
-    data = load_results([tmp_path / "a", tmp_path / "b"], tmp_path)
-    assert [(fact.config_hash, fact.seed) for fact in data.facts] == [("1", 0)]
-    assert data.left_out == ["2 jobs of b are left out: a has them with other options."]
-    same = load_results([tmp_path / "a", tmp_path / "c"], tmp_path)
-    assert len(same.facts) == 1
-    assert same.left_out == []
-    assert same.seconds == {"gunner": 90.0}
-
-
-def test_kitchen_tasks_are_compared_with_the_paper(tmp_path: Path) -> None:
-    """They have no fixed layouts; the paper prints means of the whole training."""
-    curve = [("bip@random", e, "discounted", float(e)) for e in (0, 100, 200)]
-    job(tmp_path / "facts.jsonl", "kitchen", "susd", 0, "bip@random", "downstream",
-        iter([*curve, ("bip@random", 200, "last_quarter_discounted", 200.0)]))  # fmt: skip
-    rows = [line for line in lines_of(tmp_path, tmp_path) if (line.row.subject, line.row.label) == ("bip", "susd")]
-    (line,) = [line for line in rows if line.row.source == "Tasks (main figure)"]
-    assert line.ours is not None
-    assert line.ours.value == 100.0
-    assert "200 of 10,000 episodes" in line.notes[0]
-    assert line.result == "ours is higher, one seed"
-
-
 def test_recorded_environments_are_not_called_missing() -> None:
     folders = [tables.ROOT / "results" / name for name in ("kitchen", "ant", "half_cheetah")]
     lines = not_run([fact for folder in folders for fact in metrics_store.load(folder / "facts.jsonl")])
     assert lines[0] == "Not run: 2D-Gunner and Multi-Particle."
-    known = {(line.row.environment, line.row.quantity) for line in recorded_lines() if line.ours is not None}
+    known = {(line.row.environment, line.row.quantity) for line in tables.parity_lines() if line.ours is not None}
     assert known >= {
         ("kitchen", "downstream"),
         ("kitchen", "completions"),
         ("ant", "zero_shot"),
         ("half_cheetah", "zero_shot"),
     }
-
-
-def recorded_lines() -> list[Line]:
-    folders = list(found_in(tables.ROOT / "results"))
-    data = load_results(folders, folders[0])
-    return parity.compare(data.facts, data.scores, data.protocols)
 
 
 def test_one_seed_has_no_interval_and_is_grey(tmp_path: Path) -> None:
@@ -502,31 +326,6 @@ def test_one_seed_has_no_interval_and_is_grey(tmp_path: Path) -> None:
     assert "One seed on a side allows no comparison in seq-easy and fp-easy." in str(
         claims([], data.scores, "multi_particle", "fixed")
     )
-
-
-def test_labels_say_what_was_trained(tmp_path: Path) -> None:
-    """Not what a suite calls it: `metra` with as many dimensions as SUSD, and runs on random layouts."""
-    assert canonical("metra", "gunner", {"method": "metra", "skill_dim": 6}) == "metra-same-size"
-    assert canonical("metra-2", "gunner", {"method": "metra"}) == "metra"
-    assert canonical("metra-goal", "gunner", {"method": "metra", "skill_dim": 6}) == "metra-same-size-goal"
-    random = {"method": "susd-paced", "env_options": {"layout": "random"}}
-    assert canonical("susd-paced-goal-entity", "multi_particle", random) == "susd-paced-goal-entity-random"
-    assert canonical("susd-one-layout", "multi_particle", {"method": "susd", "env_options": {"layout": "0"}}) == "susd"
-    data = load_results([tables.ROOT / "results" / "use"], tmp_path)
-    assert all(
-        fact.label.endswith(RANDOM) or fact.label == "flat" for fact in data.facts if fact.environment == "multi_particle"
-    )
-    assert {fact.job.partition("/")[0] for fact in data.facts} <= {"gunner", "multi_particle"}
-
-
-def test_what_distinguishes_a_run_from_the_paper() -> None:
-    assert run_reasons("gunner", {"method": "metra"}) == ("preset quick",)
-    small = configure("gunner", "paper", method="metra", hidden=256).changes()
-    assert run_reasons("gunner", small) == ("hidden 256 instead of 1024",)
-    assert run_reasons("gunner", configure("gunner", "paper", method="metra").to_json()) == ()
-    task = {"task": "gunner-lim", "preset": "paper"} | preset_options("paper", task_entry("gunner-lim"))
-    assert task_reasons(task) == ()
-    assert task_reasons(task | {"hidden": 256}) == ("hidden 256 instead of 1024",)
 
 
 def test_report_of_one_run(tmp_path: Path) -> None:

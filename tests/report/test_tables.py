@@ -40,7 +40,7 @@ def test_changed_value_is_corrected() -> None:
 
 def test_parity_is_of_the_recorded_facts(tmp_path: Path) -> None:
     data = load_results(list(found_in(RESULTS)), tmp_path)
-    lines = parity.compare(data.facts, data.scores, data.protocols)
+    lines = parity.compare(data)
     recorded = (RESULTS / "parity.csv").read_text()
     assert parity.to_csv(lines) == recorded, "run `susd report`"
     assert sum(row["result"] != "not run" for row in csv.DictReader(recorded.splitlines())) > 90
@@ -54,7 +54,7 @@ def test_results_are_traceable(folder: Path) -> None:
         configs = json.loads((folder / "configs.json").read_text())
         assert {fact.config_hash for fact in facts} <= set(configs)
         assert all(entry["meta"]["commit"] for entry in configs.values())
-    assert (folder / "facts.jsonl").stat().st_size < 400_000
+    assert (folder / "facts.jsonl").stat().st_size < 2_000_000
 
 
 @pytest.mark.parametrize(("env", "times"), [("gunner", 4), ("multi_particle", 2)])

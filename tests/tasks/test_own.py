@@ -84,6 +84,9 @@ class Right(HostTask):
     def reward(self, step):
         return (step.next_obs[:, 0] > 0).astype(np.float32)
 
+    def success(self, step):
+        return step.next_obs[:, 0] > 0
+
 class Far(Task):
     horizon = 10
     part_of = (0, 1)
@@ -175,7 +178,7 @@ def test_only_the_first_episode_counts(folder: Path) -> None:
     controller = Controller(task, FlatActions(2), sac, 1, 8, capacity=4, warmup=4, num_envs=2)
     vector, keys = vectorize_task(task, 2), jax.random.split(jax.random.key(0), 3)
     state = controller.init(jnp.int32(0))
-    rewards = controller.evaluate(vector, state.policy, None, keys)
+    rewards = controller.evaluate(vector, state.policy, None, keys).rewards
     np.testing.assert_array_equal(rewards, np.tile([*range(1, 8), *[0] * 13], (3, 1)))
     assert returns(rewards)["undiscounted"].tolist() == pytest.approx([28 / 5] * 3)
     idle = run_script(vector, lambda: np.zeros((2, 2), np.float32), keys)
@@ -318,6 +321,12 @@ BAD: list[tuple[type, dict[str, Any], str]] = [  # base, members, what the error
     ),
     (
         Task,
+        FUNCTIONAL | {"success": lambda self, state: state.env_state > 0},
+        "`success` gives an array of shape (2,); it must be ()",
+    ),
+    (Task, FUNCTIONAL | {"success": fail}, "`success` failed: KeyError: 'door'"),
+    (
+        Task,
         FUNCTIONAL | {"begin": lambda self, state, key: Clock(0)},
         "`begin` gives a Clock; the state of a task has",
     ),
@@ -334,6 +343,7 @@ BAD: list[tuple[type, dict[str, Any], str]] = [  # base, members, what the error
     (HostTask, HOST | {"begin": fail}, "`begin` failed: KeyError"),
     (HostTask, HOST | {"extra_size": 1, "extra": lambda self: np.zeros(2)}, "`extra` gives an array of shape (2,)"),
     (HostTask, HOST | {"part_of": (0,), "parts": lambda self, step: np.zeros(2)}, "`parts` gives an array of shape (2,)"),
+    (HostTask, HOST | {"success": lambda self, step: True}, "`success` gives an array of shape (); it must be (2,)"),
     (HostTask, HOST | {"expert": lambda self: np.zeros(2)}, "`expert` gives an array of shape (2,); it must be (2, 2)"),
 ]
 
@@ -375,6 +385,8 @@ def test_own_reward_over_skills(folder: Path, capsys: pytest.CaptureFixture[str]
     call("downstream", "run", "--task", "mine.py:Right", "--interface", "flat", *SMALL[:-2], "--json")
     flat = json.loads(capsys.readouterr().out)
     assert (flat["method"], flat["interface"], flat["env"], flat["skills"]) == ("flat", "flat", "mine.py:Corridor", None)
+    assert flat["final"]["success"][0] in (0.0, 0.5, 1.0)
+    assert "success" not in result["final"]
     sentence = refused(capsys, "downstream", "run", "--task", "mine.py:Far", *SMALL)
     assert "task 'Far' is a Task, but mine.py:Corridor is a host environment" in sentence
     call("report", "run", "runs/flat-mine.py-Corridor-Right-random-s0", "--out", "page")

@@ -14,6 +14,7 @@ from susd.envs.gunner import GunnerState
 from susd.envs.multi_particle import ParticleState
 from susd.tasks import make_task
 from susd.tasks.base import Task
+from susd.tasks.kitchen import PREDICATES
 from susd.tasks.multi_particle import FoodPoison, Sequential
 
 KEY = jax.random.key(0)
@@ -107,6 +108,31 @@ def test_sequential_turns_pass_every_ten_steps() -> None:
     assert charge == [0, 0] + [1] * 7 + [0] * 5 + [1, 2, 3, 3, 3] + [0] * 16
     assert rewards == [-0.1] * 2 + [0.0] + [-0.1] * 11 + [0.0] * 3 + [-0.1] * 3 + [10.0] * 15
     assert task.extra(state).tolist() == [0] * 10 + [3.5]
+
+
+def test_sequential_success_is_completion() -> None:
+    """Also in the last step, after which there is no time for a reward; half of the sequence is none."""
+    task = make_task("seq-easy")
+    score, success = jax.jit(task.score), jax.jit(task.success)
+    near = [at_distances([0.1 if i == agent else 1.0 for i in range(10)]) for agent in (1, 3)]
+    for first, completed in ((range(1, 41), True), (range(1, 51), False)):
+        state, rewards = task.reset(KEY), []
+        for n in range(1, 51):
+            assert not success(state)
+            state, reward = score(state, near[0] if n in first else near[1], KEY)
+            rewards.append(float(reward))
+        assert bool(success(state)) == completed
+        assert max(rewards) <= 0.0
+
+
+def test_success_of_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert make_task("gunner-lim").success is None
+    assert make_task("fp-easy").success is None
+    task = make_task("kitchen-pos", num_envs=2)
+    task.environment.reset(0)
+    step = task.environment.step(np.zeros((2, 4), np.float32))
+    monkeypatch.setitem(PREDICATES, "pos", lambda facts: np.array([True, False]))
+    assert task.success(step).tolist() == [True, False]
 
 
 def test_food_poison_thresholds() -> None:

@@ -24,6 +24,7 @@ USUAL = (INTERFACES[0], POLICIES[0])  # the paper's
 WAYS = {"goal": "goal actions", "factored": "factored policy", "entity": "entity-wise"}  # the others, in words
 FROM_RUN = ("run", "env", "env_options", "env_horizon")  # fields that are no options of the command line
 RETURNS = ("discounted", "undiscounted")
+SUCCESS = "success"  # the share of test episodes that were solved, in tasks that say when
 LAYOUTS = {entry.env: entry.layouts for entry in BUILT_IN}
 LAYOUT_HELP = "; ".join(f"{env}: {layouts.describe} (default {layouts.default})" for env, layouts in LAYOUTS.items())
 

@@ -21,7 +21,7 @@ from susd import replay
 from susd.collect import batch_seed
 from susd.downstream.entity import EntitySac
 from susd.downstream.interface import ActionInterface
-from susd.downstream.vector import HostVectorTask, JaxVectorTask, VectorTask, first_state, view_of
+from susd.downstream.vector import HostVectorTask, JaxVectorTask, VectorTask, first_state, success_in, view_of
 from susd.downstream.views import ScaledActor, Views
 from susd.replay import Replay
 from susd.sac import Sac, SacBatch, SacState, action_noise
@@ -57,6 +57,14 @@ class Episodes(NamedTuple):
 
     transitions: Transition
     rewards: Any
+    solved: Any  # [..] whether a step solved the task
+
+
+class Scores(NamedTuple):
+    """What test episodes gave."""
+
+    rewards: np.ndarray  # [episodes, horizon]
+    solved: np.ndarray  # [episodes]
 
 
 Carry = tuple[ControllerState, Info, jax.Array]  # of the loop over rounds: the state, sums of info and of rewards
@@ -180,20 +188,22 @@ class Controller:
             view = view_of(task, state)
             high_action = choose(view, k_choose, number)
 
-            def step(state: Any, key: jax.Array) -> tuple[Any, jax.Array]:
-                return task.step_parts(state, self.interface.act(frozen, task.observe(state), high_action), key)
+            def step(state: Any, key: jax.Array) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+                action = self.interface.act(frozen, task.observe(state), high_action)
+                state, rewards = task.step_parts(state, action, key)
+                return state, (rewards, success_in(task, state))
 
-            state, rewards = jax.lax.scan(step, state, jax.random.split(k_steps, self.interface.duration))
+            state, (rewards, success) = jax.lax.scan(step, state, jax.random.split(k_steps, self.interface.duration))
             # Divided by SKILL_STEPS whatever the duration: then all interfaces have returns of one scale.
             total = rewards[:, : self.sac.rewards].sum(axis=0) / SKILL_STEPS
-            return state, (view, high_action, view_of(task, state), total, rewards[:, 0])
+            return state, (view, high_action, view_of(task, state), total, rewards[:, 0], success)
 
         state = first_state(task, start, k_start)
         _, columns = jax.lax.scan(act, state, (jax.random.split(k_run, self.length), jnp.arange(self.length)))
-        view, high_action, next_view, reward, rewards = columns
+        view, high_action, next_view, reward, rewards, success = columns
         last = jnp.arange(self.length) == self.length - 1
         done = (last & task.terminal).astype(jnp.float32)
-        return Episodes(Transition(view, high_action, next_view, reward, done), rewards.reshape(-1))
+        return Episodes(Transition(view, high_action, next_view, reward, done), rewards.reshape(-1), success.any())
 
     def collect(self, state: ControllerState, frozen: Any, start: Any, number: jax.Array) -> Episodes:
         """The training episode of that number, with sampled high-level actions."""
@@ -225,11 +235,12 @@ class Controller:
         return jax.jit(self.rounds, donate_argnums=0)
 
     @cached_property
-    def _evaluate_fused(self) -> Callable[..., jax.Array]:
-        def rewards(actor: Any, frozen: Any, start: Any, key: jax.Array) -> jax.Array:
-            return self.episode(lambda view, *now: actor.mode(view[None])[0], frozen, start, key).rewards
+    def _evaluate_fused(self) -> Callable[..., Any]:
+        def scores(actor: Any, frozen: Any, start: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+            found = self.episode(lambda view, *now: actor.mode(view[None])[0], frozen, start, key)
+            return found.rewards, found.solved
 
-        return jax.jit(jax.vmap(rewards, in_axes=(None, None, None, 0)))
+        return jax.jit(jax.vmap(scores, in_axes=(None, None, None, 0)))
 
     # --- the batched interface: training and evaluation of host tasks, videos of both kinds ----------------------------
 
@@ -248,6 +259,7 @@ class Controller:
         """
         view, rows, rewards = vector.reset(keys, batch), [], []
         obs_size, first = self.task.environment.spec.obs_size, np.ones(len(view), bool)  # still in its first episode
+        solved = np.zeros(len(view), bool)
         key = batch_seed(keys[0], batch)[1]
         for number in range(self.length):
             before, high_action = view, np.asarray(choose(view, key, number))
@@ -258,6 +270,7 @@ class Controller:
                 view = step.view
                 total += running[:, None] * step.rewards[:, : self.sac.rewards]
                 rewards.append(first * step.rewards[:, 0])
+                solved |= first & step.success
                 reached = np.where(running[:, None], step.reached, reached)
                 done |= running & step.terminated
                 running &= ~step.ended  # the rest of the high-level action is in the next episode and does not count
@@ -265,15 +278,16 @@ class Controller:
                 watch(len(rewards) - 1)
             rows.append((before, high_action, reached, total / SKILL_STEPS, done.astype(np.float32)))
         columns = (np.stack(column, axis=1) for column in zip(*rows, strict=True))
-        return Episodes(Transition(*columns), np.stack(rewards, axis=1))  # type: ignore[arg-type]
+        return Episodes(Transition(*columns), np.stack(rewards, axis=1), solved)  # type: ignore[arg-type]
 
-    def evaluate(self, vector: VectorTask, actor: Any, frozen: Any, keys: jax.Array) -> np.ndarray:
-        """Rewards [episodes, horizon] with mean high-level actions, one episode for every key."""
+    def evaluate(self, vector: VectorTask, actor: Any, frozen: Any, keys: jax.Array) -> Scores:
+        """Test episodes with mean high-level actions, one for every key."""
         if isinstance(vector, JaxVectorTask):
-            return np.asarray(self._evaluate_fused(actor, frozen, vector.start, keys))
+            return Scores(*map(np.asarray, self._evaluate_fused(actor, frozen, vector.start, keys)))
         batches = range(-(-len(keys) // vector.num_envs))
-        found = [self.run(vector, partial(self._mean, actor), frozen, keys, batch).rewards for batch in batches]
-        return np.concatenate(found)[: len(keys)]
+        found = [self.run(vector, partial(self._mean, actor), frozen, keys, batch) for batch in batches]
+        columns = ([episodes.rewards for episodes in found], [episodes.solved for episodes in found])
+        return Scores(*(np.concatenate(column)[: len(keys)] for column in columns))
 
     def video(self, vector: VectorTask, actor: Any, frozen: Any, keys: jax.Array, every: int, size: int) -> np.ndarray:
         """Frames [T, size, size, 3] of the first test episode, one of `every` so many steps."""

@@ -6,25 +6,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from susd.downstream.config import RETURNS, WAYS
+from susd.downstream.config import RETURNS, SUCCESS, WAYS
 
 Result = dict[str, Any]  # what `result.json` holds
 
 
 def format_result(result: Result, folder: Path) -> str:
-    """Both returns of every policy on the test episodes, and the files of the result."""
+    """Both returns of every policy on the test episodes, the share it solved, and the files of the result."""
+    kinds = (*RETURNS, SUCCESS) if SUCCESS in result["final"] else RETURNS
     scores: list[tuple[str, Mapping[str, float]]] = [
         (label, result[name]) for name, label in (("bound", "bound"), ("expert", "scripted expert")) if name in result
     ]
     many = len(result["seeds"]) > 1
     for index, seed in enumerate(result["seeds"]):
         for name, label in (("final", "learned"), ("last_quarter", "  mean of the last quarter")):
-            values = {kind: result[name][kind][index] for kind in RETURNS}
+            values = {kind: result[name][kind][index] for kind in kinds}
             scores.append((f"{label}, seed {seed}" if many else label, values))
     scores.append(("do nothing", result["do_nothing"]))
-    lines = [("", *RETURNS), *((label, *(f"{values[kind]:.2f}" for kind in RETURNS)) for label, values in scores)]
-    width = max(len(line[0]) for line in lines)
-    rows = [f"  {label:{width}}  {one:>10}  {other:>12}" for label, one, other in lines]
+    lines = [("", dict(zip(kinds, kinds, strict=True)))]
+    lines += [(label, {kind: f"{values[kind]:.2f}" for kind in kinds if kind in values}) for label, values in scores]
+    width = max(len(label) for label, _ in lines)
+    rows = [
+        f"  {label:{width}}" + "".join(f"  {cells.get(kind, ''):>{len(kind)}}" for kind in kinds) for label, cells in lines
+    ]
     budget = f"{result['env_steps']} steps, {result['gradient_steps']} gradient steps"
     count = result["test_episodes"]
     tests = f"{count} test episode{'s' * (count > 1)} ({budget})"

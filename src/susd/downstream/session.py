@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from susd.downstream.config import SUCCESS
 from susd.downstream.controller import ControllerState
 from susd.downstream.returns import mean_returns, references
 from susd.errors import UserError
@@ -107,7 +108,6 @@ class TaskSession:
         config, controller = self.run.config, self.run.controller
         learned = max(0, self.done - controller.warmup // controller.num_envs * controller.num_envs)
         for seed, state in enumerate(self.states, start=config.seed):
-            scores = mean_returns(controller.evaluate(self.run.vector, state.policy, self.run.frozen, self.run.tests))
             info = infos.get(seed, {})
             shown = info if learned else {name: info[name] for name in ("training_return",) if name in info}
             rows.append(
@@ -117,11 +117,18 @@ class TaskSession:
                     "env_steps": self.done * controller.steps,
                     "gradient_steps": learned * config.gradient_steps,
                     "seconds": round(self.seconds, 3),
-                    **scores,
+                    **self.scores(state),
                     **shown,
                 }
             )
         return rows
+
+    def scores(self, state: ControllerState) -> dict[str, float]:
+        """Both returns in the test episodes and, where the task says when it is solved, the share of those that were."""
+        run = self.run
+        rewards, solved = run.controller.evaluate(run.vector, state.policy, run.frozen, run.tests)
+        share = {} if run.controller.task.success is None else {SUCCESS: float(solved.mean())}
+        return mean_returns(rewards) | share
 
     def write_metrics(self, rows: Rows | None = None) -> None:
         """Add rows to the metrics file, or write all of it."""

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from susd.config import configure
-from susd.downstream.config import RETURNS, DownstreamConfig, configure_downstream, folder_of
+from susd.downstream.config import RETURNS, SUCCESS, DownstreamConfig, configure_downstream, folder_of
 from susd.downstream.controller import Controller, ControllerState
 from susd.downstream.interface import ActionInterface, FlatActions, GoalWeights, skill_interface
 from susd.downstream.policy import build_controller, save_policy
@@ -192,7 +192,8 @@ class TaskRun:
     def result(self, session: TaskSession) -> Result:
         """The content of `result.json`, except the meta data."""
         config, entry, rows = self.config, self.config.entry, session.rows
-        curves = {kind: np.array([[row[kind] for row in at] for at in rows]) for kind in RETURNS}  # [evaluations, seeds]
+        kinds = [kind for kind in (*RETURNS, SUCCESS) if kind in rows[0][0]]
+        curves = {kind: np.array([[row[kind] for row in at] for at in rows]) for kind in kinds}  # [evaluations, seeds]
         episodes = [at[0]["episode"] for at in rows]
         late = np.array(episodes) > 0.75 * config.episodes
         last = rows[-1][0]

@@ -22,6 +22,7 @@ class VectorStep(NamedTuple):
     rewards: np.ndarray  # [W, 1 + parts] the reward, followed by its parts
     terminated: np.ndarray  # [W] the environment reached a terminal state
     ended: np.ndarray  # [W] it did, or it reached a time limit of its own; it has been reset
+    success: np.ndarray  # [W] the step solved the task; never where the task has no such notion
 
 
 class VectorTask(Protocol):
@@ -72,6 +73,11 @@ def view_of(task: Task, state: Any) -> jax.Array:
     return jnp.concatenate([task.observe(state), task.extra(state)])
 
 
+def success_in(task: Task, state: Any) -> jax.Array:
+    """Whether the step that led to a state solved the task."""
+    return jnp.zeros((), bool) if task.success is None else jnp.asarray(task.success(state), bool)
+
+
 class JaxVectorTask:
     """Episodes of a functional task, compiled and vmapped; each is a function of its own key and of the actions."""
 
@@ -92,10 +98,10 @@ class JaxVectorTask:
 
     def step(self, actions: np.ndarray) -> VectorStep:
         """One step of every episode; a functional environment never ends by itself."""
-        self.state, found, rewards = self._step(self.state, actions, self._keys, self._steps)
+        self.state, found, rewards, success = self._step(self.state, actions, self._keys, self._steps)
         self._steps += 1
         view, never = np.asarray(found), np.zeros(self.num_envs, bool)
-        return VectorStep(view, view, np.asarray(rewards), never, never)
+        return VectorStep(view, view, np.asarray(rewards), never, never, np.asarray(success))
 
     def expert(self) -> np.ndarray:
         """The expert in the current states."""
@@ -115,10 +121,10 @@ class JaxVectorTask:
         return jax.jit(jax.vmap(reset, in_axes=(None, 0)))
 
     @cached_property
-    def _step(self) -> Callable[..., tuple[Any, jax.Array, jax.Array]]:
-        def step(state: Any, action: jax.Array, key: jax.Array, number: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
+    def _step(self) -> Callable[..., tuple[Any, ...]]:
+        def step(state: Any, action: jax.Array, key: jax.Array, number: jax.Array) -> tuple[Any, ...]:
             state, rewards = self.task.step_parts(state, action, jax.random.fold_in(key, number))
-            return state, view_of(self.task, state), rewards
+            return state, view_of(self.task, state), rewards, success_in(self.task, state)
 
         return jax.jit(jax.vmap(step, in_axes=(0, 0, 0, None)))
 
@@ -150,10 +156,13 @@ class HostVectorTask:
         rewards = [np.asarray(self.task.reward(step), np.float32)[:, None]]
         if self.task.parts is not None:
             rewards.append(np.asarray(self.task.parts(step), np.float32))
+        success = np.zeros(self.num_envs, bool)
+        if self.task.success is not None:
+            success |= np.asarray(self.task.success(step), bool)
         terminated, ended = step.terminated.copy(), step.terminated | step.truncated
         view = self._view(step.obs)
         reached = np.where(ended[:, None], self._view(step.next_obs), view) if ended.any() else view
-        return VectorStep(view, reached, np.concatenate(rewards, axis=1), terminated, ended)
+        return VectorStep(view, reached, np.concatenate(rewards, axis=1), terminated, ended, success)
 
     def _view(self, obs: np.ndarray) -> np.ndarray:
         """Observations and extra ones; always a copy, since an environment may reuse its array."""

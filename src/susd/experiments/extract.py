@@ -86,13 +86,16 @@ def evaluation_values(report: dict[str, Any], index: int = 0) -> Iterator[Value]
 
 
 def task_values(result: dict[str, Any], index: int = 0) -> Iterator[Value]:
-    """Both learning curves of a task, by training episodes, and the returns that they are compared with."""
+    """The learning curves of a task, by training episodes, and the returns that they are compared with.
+
+    There is one for both returns and, in tasks that say when they are solved, one for the share of solved test episodes.
+    """
     curve, subject = result["curve"], f"{task_name(result)}@{result['layout']}"
     last = curve["episode"][-1]
     for kind in (name for name in curve if name != "episode"):
         yield from ((subject, e, kind, v) for e, v in zip(curve["episode"], curve[kind][index], strict=True))
         yield subject, last, f"last_quarter_{kind}", result["last_quarter"][kind][index]
-        known = [name for name in ("bound", "expert", "do_nothing") if name in result]
+        known = [name for name in ("bound", "expert", "do_nothing") if kind in result.get(name, {})]
         yield from ((subject, last, f"{name}_{kind}", result[name][kind]) for name in known)
     yield subject, last, "env_steps", result["env_steps"]
 

@@ -83,16 +83,24 @@ def append(path: Path, facts: Sequence[Fact]) -> bool:
 
 
 def append_configs(path: Path, configs: Mapping[str, Any]) -> None:
-    """Add entries, config hash -> config and meta data, to a configs.json."""
+    """Add entries, config hash -> config and meta data, to a configs.json.
+
+    Results are shared: the command is left out, since it holds paths of this machine, and the config says more.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path.with_name(f".{path.name}.lock"), "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             known = read_object(path) if path.exists() else {}
-            if new := {name: config for name, config in configs.items() if name not in known}:
+            if new := {name: _portable(entry) for name, entry in configs.items() if name not in known}:
                 write_json(path, known | new)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _portable(entry: Mapping[str, Any]) -> dict[str, Any]:
+    meta = {name: value for name, value in entry.get("meta", {}).items() if name != "command"}
+    return {**entry, "meta": meta} if "meta" in entry else dict(entry)
 
 
 def load(path: Path) -> list[Fact]:

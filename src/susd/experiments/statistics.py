@@ -2,7 +2,8 @@
 
 The unit is the seed of the skills. Scores of one set of skills, with other high-level seeds or layouts, are not
 independent: the bootstrap draws seeds first and then scores within each seed (Davison and Hinkley, 1997). A seed that is
-drawn is drawn in all tasks. Where only one seed is known there is no interval, however many scores it has.
+drawn is drawn in all tasks. Where only one seed is known there is no interval, however many scores it has, and none over
+several tasks unless each of them has two seeds or more.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Statistic = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its bootstrap interval, the number of scores that it was computed from, and that of their seeds."""
+    """A value with its bootstrap interval, the number of its scores, and of seeds in every stratum at least."""
 
     value: float
     low: float  # not a number where nothing is repeated
@@ -157,8 +158,8 @@ def _checked(strata: Strata, groups: Groups) -> tuple[list[np.ndarray], list[lis
 
 
 def _repeats(seeds: list[list[Hashable]]) -> int:
-    """The most seeds that a stratum has; with one in each, nothing is repeated."""
-    return max(len(set(of)) for of in seeds)
+    """The fewest seeds that a stratum has: a task with one seed varies too, by an amount that nobody knows."""
+    return min(len(set(of)) for of in seeds)
 
 
 def _weights(

@@ -45,8 +45,8 @@ class Score:
     @property
     def group(self) -> Hashable:
         """What repeats: scores over one set of skills are not independent; without skills every score is."""
-        name, _, skill_seed = self.run.rpartition("-s")
-        return (self.seed, self.layout) if name.rpartition("/")[2] in ("", FLAT) else skill_seed
+        name = self.run.rpartition("-s")[0]
+        return (self.seed, self.layout) if name.rpartition("/")[2] in ("", FLAT) else self.run
 
     @property
     def square(self) -> tuple[str, int, str]:
@@ -200,8 +200,8 @@ def components(scores: Sequence[Score]) -> tuple[float, float, float, float] | N
 
 
 def repeated(tasks: Tasks, label: str) -> bool:
-    """Whether some task has scores of several seeds of a label; without any, a bootstrap has no information."""
-    return any(len(set(of.groups)) > 1 for of in normalised(tasks, label).values())
+    """Whether all tasks of a label have scores of several seeds; with one seed a bootstrap has no information."""
+    return all(len(set(of.groups)) > 1 for of in normalised(tasks, label).values())
 
 
 def band(scores: Sequence[Score]) -> list[tuple[int, Estimate]]:

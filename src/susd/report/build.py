@@ -84,7 +84,7 @@ def _default_out(run_folders: Sequence[Path], results: Sequence[Path]) -> Path:
 def build(results: Sequence[Path], out: Path) -> Path:
     """Write the report of folders of results."""
     data = load_results(results, out)
-    lines = parity.compare(data.facts, data.scores, data.protocols)
+    lines = parity.compare(data)
     content = {
         "Summary": overview.summary(data),
         "Questions": overview.questions(data),

@@ -18,7 +18,7 @@ from susd.errors import UserError
 from susd.experiments.extract import FLAT, RANDOM
 from susd.methods.registry import Card, methods
 
-OURS = "susd"
+OURS, PAPER = "susd", "paper"
 FLAT_TITLE, FLAT_COLOUR = "no skills", "#000000"
 OTHER_COLOUR = "#7f7f7f"  # of a label that is no method's
 LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1.5)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 2)))
@@ -60,6 +60,12 @@ def split_way(label: str) -> tuple[str, tuple[str, ...]]:
         return label, ()
     inner, ways = split_way(plain)
     return inner, (*ways, ending)
+
+
+def paper_label(label: str) -> str:
+    """A label with the ending for the preset `paper`, where other runs of the environment have another."""
+    plain, ways = split_way(base(label))
+    return "-".join([plain.removesuffix(f"-{PAPER}"), PAPER, *ways]) + label[len(base(label)) :]
 
 
 def environment_title(environment: str) -> str:

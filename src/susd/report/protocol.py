@@ -14,7 +14,6 @@ from susd.config import Config, configure
 from susd.downstream.config import DownstreamConfig, preset_options
 from susd.errors import UserError
 from susd.experiments.extract import RANDOM
-from susd.experiments.metrics_store import Fact
 from susd.report.labels import split_way
 from susd.tasks.registry import task_entry
 
@@ -36,21 +35,13 @@ OF_TASK = (
     "episodes",
     "flat",
 )
+WIDTHS = ("hidden", "phi_hidden", "density_hidden")  # options whose difference leaves the protocol the same, if it is said
 Reasons = tuple[str, ...]
 
 
-def trained_configs(configs: Mapping[str, Any], facts: Iterable[Fact]) -> dict[str, dict[str, Any]]:
-    """The config of every run, as far as a folder of results holds it; options at their defaults may be absent."""
-    found: dict[str, dict[str, Any]] = {}
-    for fact in facts:
-        entry = configs.get(fact.config_hash)
-        if not isinstance(entry, dict) or not isinstance(entry.get("config"), dict):
-            continue
-        config = entry["config"]
-        trained = config.get("config" if fact.phase == "train" else "trained")
-        if isinstance(trained, dict) and (fact.phase == "train" or fact.run not in found):
-            found[fact.run] = trained
-    return found
+def defaults(config: type[Config] | type[DownstreamConfig]) -> dict[str, Any]:
+    """The default of every option."""
+    return {spec.name: {} if spec.default is dataclasses.MISSING else spec.default for spec in dataclasses.fields(config)}
 
 
 def canonical(label: str, environment: str, trained: Mapping[str, Any]) -> str:
@@ -67,24 +58,6 @@ def canonical(label: str, environment: str, trained: Mapping[str, Any]) -> str:
     return "-".join([plain, *ways]) + (RANDOM if random else "")
 
 
-def relabelled(facts: list[Fact], trained: Mapping[str, dict[str, Any]]) -> list[Fact]:
-    """The facts with labels, runs and jobs named by what was trained."""
-    names: dict[tuple[str, str], tuple[str, str]] = {}
-    found = []
-    for fact in facts:
-        key = fact.run, fact.label
-        if fact.run in trained and key not in names:
-            run_label, _, seed = fact.run.partition("/")[2].rpartition("-s")
-            config = trained[fact.run]
-            run = f"{fact.environment}/{canonical(run_label, fact.environment, config)}-s{seed}"
-            names[key] = run, canonical(fact.label, fact.environment, config)
-        if (key in names and (run := names[key][0]) != fact.run) or (key in names and names[key][1] != fact.label):
-            run, label = names[key]
-            fact = dataclasses.replace(fact, run=run, label=label, job=run + fact.job.removeprefix(fact.run))
-        found.append(fact)
-    return found
-
-
 def run_reasons(environment: str, trained: Mapping[str, Any]) -> Reasons:
     """What distinguishes the options of a run from those of the preset `paper`."""
     preset = trained.get("preset", Config.preset)
@@ -94,20 +67,19 @@ def run_reasons(environment: str, trained: Mapping[str, Any]) -> Reasons:
         wanted = configure(environment, "paper", method=trained.get("method", "susd")).to_json()
     except UserError as error:
         return (str(error),)
-    defaults = {spec.name: spec.default for spec in dataclasses.fields(Config)}
-    return _differences(wanted, defaults | dict(trained), OF_RUN)
+    return _differences(wanted, defaults(Config) | dict(trained), OF_RUN)
 
 
 def task_reasons(config: Mapping[str, Any]) -> Reasons:
     """What distinguishes the options of a task from those of the preset `paper`."""
     if config.get("preset") != "paper":
         return (f"preset {config.get('preset', 'unknown')} of the task",)
-    defaults = {spec.name: spec.default for spec in dataclasses.fields(DownstreamConfig)}
+    usual = defaults(DownstreamConfig)
     try:
-        wanted = defaults | preset_options("paper", task_entry(str(config["task"])), "joint")
+        wanted = usual | preset_options("paper", task_entry(str(config["task"])), "joint")
     except UserError as error:
         return (str(error),)
-    return _differences(wanted, defaults | dict(config), OF_TASK)
+    return _differences(wanted, usual | dict(config), OF_TASK)
 
 
 def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any], ignored: tuple[str, ...]) -> Reasons:
@@ -117,3 +89,13 @@ def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any], ignored: t
 
 def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def widths(reasons: Iterable[str]) -> list[str]:
+    """The reasons that are only about the size of networks."""
+    return [reason for reason in reasons if reason.partition(" ")[0] in WIDTHS]
+
+
+def units(reasons: Iterable[str]) -> str:
+    """The sizes of networks that differ from the paper's, in words: 256 units."""
+    return " and ".join(f"{size} units" for size in dict.fromkeys(reason.split()[1] for reason in widths(reasons)))

@@ -120,7 +120,7 @@ QUESTIONS = (
         "Does the curiosity weight matter?",
         "SUSD scores higher with the curiosity weight than without",
         "SUSD scores lower with the curiosity weight than without",
-        _both("susd", ("susd-w",), FEW),
+        _both("susd", ("susd-w",)),
         "*/susd-s* */susd-w-s*",
     ),
     Question(
@@ -156,6 +156,7 @@ def _compare(pair: Pair, scores: Scores) -> Compared:
         if len({score.group for score in by_label.get(label, ())}) > 1
     ]
     both = {task: of for task, of in tasks.items() if pair.ours in of and pair.rival in of}
+    both = {task: of for task, of in both.items() if {(task, pair.ours), (task, pair.rival)} <= set(known)} or both
     iqm = interquartile_means({t: {label: of[label] for label in (pair.ours, pair.rival)} for t, of in both.items()})
     better = improvement_over(both, pair.ours, pair.rival)
     return Compared(pair, better, (iqm.get(pair.ours), iqm.get(pair.rival)), len(known), 2 * len(pair.tasks))

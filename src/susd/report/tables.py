@@ -19,6 +19,7 @@ from susd.report.build import found_in
 from susd.report.claims import format_estimate
 from susd.report.labels import OURS, base, environment_title, in_order, is_variant, title_of
 from susd.report.load import ReportData, load_results
+from susd.report.paper import paper_values
 from susd.report.questions import Answer, answers
 from susd.report.sections.overview import PARITY_HEAD, parity_row
 from susd.report.sections.tasks import references
@@ -113,24 +114,12 @@ def question_figures() -> dict[Path, str]:
 @cache
 def parity_lines() -> tuple[parity.Line, ...]:
     """Every value of the paper with ours."""
-    data = recorded()
-    return tuple(parity.compare(data.facts, data.scores, data.protocols))
+    return tuple(parity.compare(recorded()))
 
 
 def parity_counts() -> str:
     """How many values of the paper were measured, and how."""
-    lines = parity_lines()
-    ran = [line for line in lines if line.ours is not None]
-    same, inside = sum(line.same == "yes" for line in ran), sum("inside" in line.result for line in ran)
-    repeated = sum(line.ours is not None and line.ours.known for line in ran)
-    rows = [
-        ("values and claims of the paper", str(len(lines))),
-        ("measured here", str(len(ran))),
-        (".. with two seeds or more", str(repeated)),
-        (".. with the same protocol", str(same)),
-        (".. with the paper's value inside our interval", str(inside)),
-    ]
-    return markdown(("", "count"), rows)
+    return markdown(("", "count"), [(name, str(count)) for name, count in parity.counts(parity_lines()).items()])
 
 
 def parity_table() -> str:
@@ -296,7 +285,7 @@ def kitchen_control(folder: str = "kitchen") -> str:
 
 def kitchen_completions(folder: str = "kitchen") -> str:
     """Accidental completions in the Kitchen compared with the paper's: mean and standard deviation of 8 x 10,000 steps."""
-    theirs = {(r.subject, r.label): r for r in parity.paper() if (r.environment, r.quantity) == ("kitchen", "completions")}
+    theirs = {(r.subject, r.label): r for r in paper_values() if (r.environment, r.quantity) == ("kitchen", "completions")}
     rows: list[tuple[str, ...]] = []
     for method, facts in _methods(folder).items():
         means, stds = (
@@ -322,15 +311,15 @@ def kitchen_tasks() -> str:
             best = max(fact.value for fact in select(mine, metric="discounted"))
             scores = (last["last_quarter_discounted"], best, last["bound_discounted"])
             task = subject.rpartition("@")[0]
-            paper = theirs.get((task, method), "-")
+            printed = theirs.get((task, method), "-")
             steps = f"{last['env_steps']:,.0f}"
-            rows.append((title_of(method), f"`kitchen-{task}`", steps, *(f"{score:.1f}" for score in scores), paper))
+            rows.append((title_of(method), f"`kitchen-{task}`", steps, *(f"{score:.1f}" for score in scores), printed))
     return markdown(("skills of", "task", "steps", "last quarter", "best evaluation", "bound", "paper, 2.5 M steps"), rows)
 
 
 def _paper_scores(env: str) -> dict[tuple[str, str], str]:
     """The paper's scores at the end of training, by task and method."""
-    rows = [row for row in parity.paper() if (row.environment, row.quantity, row.episode) == (env, "downstream", "")]
+    rows = [row for row in paper_values() if (row.environment, row.quantity, row.episode) == (env, "downstream", "")]
     return {(row.subject, row.label): row.paper for row in rows}
 
 

@@ -26,7 +26,8 @@ class BaseTask(ABC):
 
     A reward may be a sum over factors. A task then has `parts`, with one reward for each entry of `part_of`: an observation
     index, whose factor the part belongs to. What the parts leave of the reward depends on all factors. In the same way
-    `extra_of` says which factor each dimension of the extra observation is about; -1 means all of them.
+    `extra_of` says which factor each dimension of the extra observation is about; -1 means all of them. An episode
+    counts as solved if `success` holds after one of its steps.
     """
 
     name: str
@@ -39,6 +40,7 @@ class BaseTask(ABC):
     random_episodes: ClassVar[bool] = False  # episodes differ even if all of them start in the same state
     expert: ClassVar[Any] = None  # a scripted policy that knows the true state; None where there is none
     parts: ClassVar[Any] = None  # a method that gives the parts of the reward; None where it is not a sum over factors
+    success: ClassVar[Any] = None  # a method that says whether a step solved the task; None where there is no such notion
 
     @property
     def best(self) -> np.ndarray | None:
@@ -73,7 +75,8 @@ class Task(BaseTask):
     """A functional task: pure, jit-able and vmap-able, like its environment. `expert` maps a state to an action.
 
     A task that remembers more than the clock replaces `begin` and `score`; its state has the fields `env_state`, `steps`.
-    `parts(state, env_state)` has the arguments of `score` and gives [len(part_of)] rewards.
+    `parts(state, env_state)` has the arguments of `score` and gives [len(part_of)] rewards. `success(state)` gets the state
+    after a step.
     """
 
     def reward(self, env_state: Any) -> jax.Array:
@@ -129,7 +132,8 @@ class Task(BaseTask):
 class HostTask(BaseTask):
     """A task on parallel host environments. `expert` takes nothing and gives actions [W, A].
 
-    `parts(step)` has the argument of `reward` and gives [W, len(part_of)] rewards.
+    `parts(step)` has the argument of `reward` and gives [W, len(part_of)] rewards, and so has `success(step)`, which gives
+    [W]; they are called after `reward`.
     """
 
     @abstractmethod

@@ -61,3 +61,7 @@ class KitchenTask(HostTask):
         """[W] 1 where the condition held at the end of the last step, else 0."""
         assert self.env.facts is not None
         return PREDICATES[self.predicate](self.env.facts).astype(np.float32)
+
+    def success(self, step: HostStep) -> np.ndarray:
+        """[W] where the condition held: an episode is solved if it was completed at some step."""
+        return self.reward(step) > 0

@@ -73,6 +73,10 @@ class Sequential(Task):
         faults = jnp.where(turn, distance >= NEAR, distance <= NEAR) & (state.progress < len(self.agents))
         return -faults.astype(jnp.float32) / 10.0
 
+    def success(self, state: SequenceState) -> jax.Array:
+        """Whether all stations are finished, also where that was too late for a reward."""
+        return state.progress == len(self.agents)
+
     def extra(self, state: SequenceState) -> jax.Array:
         """[11] whose turn it is, and the clock in windows of ten steps."""
         return jnp.append(self.target(state), (state.steps / WINDOW).astype(jnp.float32))

@@ -175,6 +175,8 @@ def _check_functional(task: Task) -> None:
     _check_array(task, "reward", rewards, (1 + len(task.part_of),))
     if _structure(state) != _structure(after):
         raise _refusal(task, "score", "gives a state with other fields, shapes or types than `begin`; they must be equal")
+    if task.success is not None:
+        _check_array(task, "success", _call(task, "success", jax.jit(task.success), after), ())
     if task.expert is not None:
         _check_array(task, "expert", _call(task, "expert", jax.jit(task.expert), state), action.shape)
 
@@ -196,6 +198,8 @@ def _check_host(task: HostTask) -> None:
     _check_array(task, "reward", _call(task, "reward", task.reward, step), (env.num_envs,))
     if task.parts is not None:
         _check_array(task, "parts", _call(task, "parts", task.parts, step), (env.num_envs, len(task.part_of)))
+    if task.success is not None:
+        _check_array(task, "success", _call(task, "success", task.success, step), (env.num_envs,))
 
 
 def _call(task: BaseTask, member: str, function: Callable[..., Any], *arguments: Any) -> Any:

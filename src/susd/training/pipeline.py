@@ -39,16 +39,18 @@ def learn(
     stages = steps // length
     keys = jax.random.split(key, steps).reshape(stages, length)
     first = jax.lax.axis_index(axis) == 0
+    names: tuple[list[str], list[str]] = ([], [])  # of what both log
 
     def discover(state: LearnerState, drawn: tuple[jax.Array, jax.Array]) -> tuple[LearnerState, Any]:
         rows, key = drawn
         batch = learner.batch(state, buffer, rows)
         state, reward, info = learner.discover(state, batch, key)
-        return state, ((reward, batch.skill), info)
+        return state, ((reward, batch.skill), _packed(info, names[0]))
 
-    def control(state: LearnerState, drawn: tuple[jax.Array, ...]) -> tuple[LearnerState, Info]:
+    def control(state: LearnerState, drawn: tuple[jax.Array, ...]) -> tuple[LearnerState, jax.Array]:
         rows, noise, reward, skill = drawn
-        return learner.control(state, replay.take(buffer, rows)._replace(skill=skill), reward, noise)
+        state, info = learner.control(state, replay.take(buffer, rows)._replace(skill=skill), reward, noise)
+        return state, _packed(info, names[1])
 
     def drawn(stage: jax.Array) -> Any:
         return jax.vmap(partial(learner.draw, buffer))(keys[jnp.clip(stage, 0, stages - 1)])
@@ -85,14 +87,20 @@ def learn(
 
     def run(state: LearnerState) -> tuple[LearnerState, Any]:
         (state, _), (found, others) = jax.lax.scan(run_stage, (state, nothing[0]), jnp.arange(stages + 1))
-        infos = jax.tree.map(lambda x: x[:-1], found) | jax.tree.map(lambda x: x[1:], others)
+        infos = jnp.concatenate([x.reshape(steps, -1) for x in (found[:-1], others[1:])], axis=1)
         without: Any = replace(state, sac=None)  # type: ignore[arg-type]
         learned = replace(_held(axis, without, first), sac=_held(axis, state.sac, ~first))
-        rows, unravel = ravel_pytree(infos)
-        return learned, jax.tree.map(lambda x: learner.mean(x.reshape(steps)), unravel(jax.lax.psum(rows, axis)))
+        return learned, learner.mean(jax.lax.psum(infos, axis))
 
-    none = {name: jnp.zeros(()) for name in (*nothing[1], *nothing[2])}
-    return jax.lax.cond(ready, run, lambda state: (state, none), state)
+    none = jnp.zeros(len(names[0]) + len(names[1]))
+    state, values = jax.lax.cond(ready, run, lambda state: (state, none), state)
+    return state, dict(zip([*names[0], *names[1]], values, strict=True))
+
+
+def _packed(info: Info, names: list[str]) -> jax.Array:
+    """Values to log as one vector, whose `names` are noted: one row of a table is stored faster than many scalars."""
+    names[:] = sorted(info)
+    return jnp.stack([info[name] for name in names])
 
 
 def _summed(axis: str, tree: Any) -> Any:
@@ -106,7 +114,8 @@ def _held(axis: str, tree: Any, here: jax.Array) -> Any:
     leaves, treedef = jax.tree.flatten(tree)
     for kind in dict.fromkeys(leaf.dtype for leaf in leaves):
         at = [i for i, leaf in enumerate(leaves) if leaf.dtype == kind]
-        found = _summed(axis, [jnp.where(here, leaves[i], jnp.zeros((), kind)) for i in at])
+        vector, unravel = ravel_pytree([leaves[i] for i in at])
+        found = unravel(jax.lax.psum(jnp.where(here, vector, jnp.zeros((), kind)), axis))
         for i, leaf in zip(at, found, strict=True):
             leaves[i] = leaf
     return jax.tree.unflatten(treedef, leaves)

@@ -12,6 +12,7 @@ from susd.report.claims import Claim, claims, format_estimate, group_title, main
 from susd.report.html import Html, Text, bullets, code, details, html_table, joined, paragraph, tag
 from susd.report.labels import base, environment_title, in_order, pretrained, split_way, title_of
 from susd.report.load import ReportData
+from susd.report.paper import SOURCES
 from susd.report.parity import Line
 from susd.report.questions import answers
 from susd.report.sections.tasks import Parts
@@ -110,20 +111,20 @@ def questions(data: ReportData) -> Parts:
 
 def compared_with_paper(lines: Sequence[Line]) -> Parts:
     """Each value of the paper with ours, in the order of the paper; what was not run is folded."""
-    ran = [line for line in lines if line.ours is not None]
-    if not ran:
+    if all(line.ours is None for line in lines):
         return [paragraph(f"None of the paper's {len(lines)} values was measured here.")]
-    inside = sum(line.result.startswith("paper's is inside") for line in ran)
-    same = sum(line.same == "yes" for line in ran)
-    counts = f"{len(lines)} values and claims; {len(ran)} were measured here, {same} of them with the same protocol; "
-    counts += f"{len(lines) - len(ran)} were not run."
-    counts += f" {inside} of the paper's values are inside our 95 % interval."
-    about = (
-        "“Same protocol” means the same budget, preset, layouts and kind of measurement. Where the paper has figures, "
-        "values were read from them, with an error of about 0.1; its bands are clipped at 3 and carry no information. "
-        "The table is also in parity.csv."
+    values, measured, known, same, smaller, inside = parity.counts(lines).values()
+    text = (
+        f"{values} values and claims; {measured} were measured here, {known} of them with an interval and {same} with the "
+        f"same protocol ({smaller} of these with smaller networks, as the table says); {values - measured} were not run. "
+        f"{inside} of the paper's values are inside our 95 % interval."
     )
-    return [paragraph(counts), paragraph(about), tag("div", _parity_table(lines), class_="sortable")]
+    about = (
+        "“Same protocol” means the same budget, preset, layouts and kind of measurement; the size of networks is named "
+        "where it differs. Where the paper has figures, values were read from them, with an error of about 0.1; its bands "
+        "are clipped at 3 and carry no information. The table is also in parity.csv."
+    )
+    return [paragraph(text), paragraph(about), tag("div", _parity_table(lines), class_="sortable")]
 
 
 PARITY_HEAD = ("environment", "what", "method", "paper", "ours", "seeds", "protocol", "result", "where", "why they differ")
@@ -142,16 +143,16 @@ def _folded(line: Line) -> list[Text]:
 
 def parity_row(line: Line) -> list[str]:
     """The cells of one value of the paper."""
-    row, digits = line.row, 3 if line.row.quantity == "decoding" else 2 if line.row.subject.startswith("cells") else 1
+    row = line.row
     what = row.subject.replace("phi", "decoding from φ").replace("_", " ")
     what += f", at {int(row.episode):,} episodes" if row.episode else ""
     theirs = f"{row.paper} ({row.spread})" if row.spread else row.paper
-    why = " ".join([*line.notes, parity.SOURCES[row.source]]).strip()
+    why = " ".join([*line.notes, SOURCES[row.source]]).strip()
     first = [environment_title(row.environment), what, title_of(row.label), theirs]
     if line.ours is None:
         return [*first, "not run", "", "", "not run", row.source, why]
-    ours = format_estimate(line.ours, digits) + ("" if line.ours.known else " (n\u00a0=\u00a01)")
-    protocol = {"yes": "same", "no": "other"}[line.same]
+    ours = format_estimate(line.ours, row.digits) + ("" if line.ours.known else " (n\u00a0=\u00a01)")
+    protocol = "other" if line.same == "no" else line.same.replace("yes", "same")
     return [*first, ours, str(line.ours.seeds), protocol, line.result, row.source, why]
 
 
