@@ -26,9 +26,7 @@ SEEDS = (0, 1, 2)
 LAYOUTS = {"gunner": ("0", "1", "3"), "multi_particle": ("1", "2", "3")}  # one for each seed
 TRAINING = {
     "gunner": ("--method", "susd-paced", "--epochs", "100"),
-    "multi_particle": (
-        *("--method", "susd-paced", "--epochs", "150", "--env-option", "layout=random", "--target-entropy", "-0.5"),
-    ),
+    "multi_particle": ("--method", "susd-paced", "--epochs", "150"),
 }
 LEARNING = {
     "gunner": ("--interface", "goal", "--policy", "factored"),

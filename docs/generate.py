@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import inspect
 import io
 import json
 import os
+import pkgutil
 import re
 import shlex
 import sys
@@ -217,9 +219,14 @@ def _changed(env: str, words: list[str], recorded: dict[str, Any]) -> Iterator[s
         if name not in LENGTH and value != (wanted := before[name]):
             yield from (flag_of(name), str(wanted))
     for name, value in now["env_options"].items():
-        if name not in recorded["env_options"]:
-            assert value is True, name  # what an option that is not a switch was before cannot be known here
-            yield from ("--env-option", f"{name}=false")
+        if name not in recorded["env_options"] and value != (usual := env_defaults(env)[name]):
+            yield from ("--env-option", f"{name}={str(usual).lower()}")
+
+
+def env_defaults(env: str) -> dict[str, Any]:
+    """The default of every option of an environment."""
+    parameters = inspect.signature(pkgutil.resolve_name(environments()[env].source)).parameters
+    return {name: parameter.default for name, parameter in parameters.items()}
 
 
 LENGTH = ("env_options", "epochs", "eval_every", "checkpoint_every", "keep_checkpoints")  # decide nothing that is learned

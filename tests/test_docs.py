@@ -357,8 +357,9 @@ def _same_run(config: dict[str, Any], recorded: dict[str, Any]) -> bool:
     ignored = {"env_options", "epochs", "eval_every", "checkpoint_every", "keep_checkpoints"}
 
     def env_options(of: dict[str, Any]) -> dict[str, Any]:
-        """Without switches that are off."""
-        return {name: value for name, value in of["env_options"].items() if name != "threads" and value is not False}
+        """Those that are not at their defaults."""
+        usual = {**generator().env_defaults(of["env"]), "threads": of["env_options"].get("threads")}
+        return {name: value for name, value in of["env_options"].items() if value != usual[name]}
 
     both = (config.keys() & recorded.keys()) - ignored
     return env_options(config) == env_options(recorded) and all(config[name] == recorded[name] for name in both)

@@ -28,6 +28,8 @@ class EnvEntry:
     decoder_sizes: tuple[int, ...] = ()  # hidden units that the decoding evaluation selects from; (): its default
 
 
+# Skills that a task uses for five steps must act at once, in every layout: not the soft target entropy of 2D-Gunner.
+_PARTICLES = {"env_options": {"layout": "random"}, "target_entropy": -0.5}
 _KITCHEN = {
     "env_options": {"layout": "semantic", "quaternions": "continuous", "scaled": True},
     "phi_input": "own",
@@ -67,7 +69,7 @@ BUILT_IN: Mapping[str, EnvEntry] = MappingProxyType(
                 title="Multi-Particle",
                 source="susd.envs.multi_particle:MultiParticle",
                 functional=True,
-                presets={"paper": {"env_options": {"actions": "five"}}},
+                presets={"quick": _PARTICLES, "paper": {"env_options": {"actions": "five"}}},
                 paper_steps=4_000_000,
                 decoder_sizes=(30, 35, 40, 45, 50, 55, 60, 65),
             ),

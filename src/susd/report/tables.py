@@ -15,6 +15,7 @@ from susd.experiments import metrics_store
 from susd.experiments.metrics_store import FACTS, Fact, select
 from susd.report import parity, svg
 from susd.report.aggregate import PerSeed, Score, Setting, labels_of, mean_of, over_seeds, per_seed
+from susd.report.body_tables import MEAN, completions, control, kitchen_tasks, locomotion, moved, percent, under
 from susd.report.build import found_in
 from susd.report.claims import format_estimate
 from susd.report.labels import OURS, base, environment_title, in_order, is_variant, title_of
@@ -35,10 +36,10 @@ from susd.report.speed_tables import (
     time_summary,
     time_to_paper,
 )
+from susd.report.trials import trial
 
 ROOT = Path(__file__).resolve().parents[3]  # of the repository
-MEAN, UNTRAINED = "trained, mean actions", "untrained, mean actions"
-POLICIES = (MEAN, "trained, sampled actions", UNTRAINED, "random actions")
+UNTRAINED = "untrained, mean actions"
 QUESTION_PAGES = "docs/results/questions"
 TWO_DIMENSIONAL = ("gunner", "multi_particle")  # the environments of the tables of `quick`
 
@@ -150,16 +151,6 @@ def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (columns, ("---",) * len(columns), *rows))
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-def _under(facts: Iterable[Fact], subject: str, metric: str) -> dict[str, float]:
-    """The values of a metric of everything below a subject: bodies or landmarks of a policy, columns of a matrix."""
-    found = (fact for fact in facts if fact.metric == metric and fact.subject.startswith(f"{subject}>"))
-    return {fact.subject.rpartition(">")[2]: fact.value for fact in found}
-
-
 def quick() -> str:
     """The learning targets: every seed in both 2D environments."""
     rows = []
@@ -168,12 +159,12 @@ def quick() -> str:
         cells = {policy: per_seed(facts, subject=policy, metric="cells_worst")[OURS] for policy in (MEAN, UNTRAINED)}
         ratios, balanced = (per_seed(facts, phase="control", metric=name)[OURS] for name in ("ratio", "balanced_ratio"))
         for seed, seconds in per_seed(facts, metric="train_seconds")[OURS].items():
-            marks = _under(select(facts, seed=seed), MEAN, "landmark").values()
+            marks = [of[seed] for of in under(facts, MEAN, "landmark").values() if seed in of]
             rows.append(
                 (
                     f"{environment_title(env)}, seed {seed}",
                     f"{seconds / 60:.1f} min",
-                    *(_percent(of_seed[seed]) for of_seed in cells.values()),
+                    *(percent({seed: of_seed[seed]}) for of_seed in cells.values()),
                     f"{sum(share > 0 for share in marks)} of {len(marks)}" if marks else "-",
                     f"{ratios[seed]:.2f}",
                     f"{balanced[seed]:.2f}",
@@ -213,7 +204,7 @@ def ablations() -> str:
             facts = select(_facts(f"ablations/{env}"), label=f"{OURS}-{name}")
             cells = [fact.value for fact in select(facts, subject=MEAN, metric="cells_worst")]
             ratios = [fact.value for fact in select(facts, phase="control", metric="ratio")]
-            values += [_percent(cells[0]), f"{ratios[0]:.2f}"] if facts else ["-", "-"]
+            values += [percent({0: cells[0]}), f"{ratios[0]:.2f}"] if facts else ["-", "-"]
         rows.append((change, reason, *values))
     columns = ("reverted", "reason for the value of `quick`", "Gunner cells", "control", "Multi-Particle worst cells")
     return markdown((*columns, "control"), rows)
@@ -252,95 +243,17 @@ def _methods(name: str) -> dict[str, list[Fact]]:
     return {found[0].method: found for found in (select(facts, label=label) for label in labels)}
 
 
-def kitchen_moved(folder: str = "kitchen") -> str:
-    """What the skills of each method moved in the Kitchen, compared with policies that did not learn."""
-    rows, names = [], list[str]()
-    found = _methods(folder)
-    for method, facts in found.items():
-        for policy in POLICIES:
-            if policy == "random actions" and method != list(found)[-1]:  # the same for all
-                continue
-            moved, marks = _under(facts, policy, "moved"), _under(facts, policy, "landmark")
-            whose = "-" if policy == "random actions" else title_of(method)
-            rows.append((whose, policy, *map(_percent, (*moved.values(), *marks.values()))))
-            names = [*(f"{name} moved" for name in moved), *(name.replace("_", " ") for name in marks)]
-    return markdown(("method", "policy", *names), rows)
-
-
-def kitchen_control(folder: str = "kitchen") -> str:
-    """The spread of each factor of the Kitchen over unrelated skills, and how much of it its own part causes."""
-    rows: list[tuple[str, ...]] = []
-    for method, facts in _methods(folder).items():
-        spread = {fact.subject: fact.value for fact in select(facts, metric="spread")}
-        rows.append((title_of(method), "spread", *(f"{value:.3f}" for value in spread.values())))
-        matrix = {name: _under(facts, name, "change") for name in spread}
-        if all(matrix.values()):
-            own = [matrix[name][name] for name in spread]
-            others = [[row[name] for part, row in matrix.items() if part != name] for name in spread]
-            rows.append((title_of(method), "share moved by its own part", *(f"{value:.2f}" for value in own)))
-            averages = (f"{sum(values) / len(values):.2f}" for values in others)
-            rows.append((title_of(method), "by another part, on average", *averages))
-    return markdown(("method", "", *spread), rows)
-
-
-def kitchen_completions(folder: str = "kitchen") -> str:
-    """Accidental completions in the Kitchen compared with the paper's: mean and standard deviation of 8 x 10,000 steps."""
-    theirs = {(r.subject, r.label): r for r in paper_values() if (r.environment, r.quantity) == ("kitchen", "completions")}
-    rows: list[tuple[str, ...]] = []
-    for method, facts in _methods(folder).items():
-        means, stds = (
-            {fact.subject: fact.value for fact in select(facts, phase="completions", metric=name)}
-            for name in ("mean", "std")
-        )
-        paper = [theirs.get((name.removeprefix("kitchen-"), method)) for name in means]
-        rows.append((title_of(method), "ours", *(f"{means[name]:.1f} ± {stds[name]:.1f}" for name in means)))
-        values = (f"{float(row.paper):.1f} ({row.spread})" if row else "-" for row in paper)
-        rows.append((title_of(method), "paper", *values))
-    return markdown(("method", "", *(f"`{name}`" for name in means)), rows)
-
-
-def kitchen_tasks() -> str:
-    """Tasks that were learned over the skills of each method in the Kitchen."""
-    theirs = _paper_scores("kitchen")
-    rows = []
-    for method, facts in _methods("kitchen").items():
-        tested = select(facts, phase="downstream")
-        for subject in dict.fromkeys(fact.subject for fact in tested if fact.subject):
-            mine = select(tested, subject=subject)
-            last = {fact.metric: fact.value for fact in mine}
-            best = max(fact.value for fact in select(mine, metric="discounted"))
-            scores = (last["last_quarter_discounted"], best, last["bound_discounted"])
-            task = subject.rpartition("@")[0]
-            printed = theirs.get((task, method), "-")
-            steps = f"{last['env_steps']:,.0f}"
-            rows.append((title_of(method), f"`kitchen-{task}`", steps, *(f"{score:.1f}" for score in scores), printed))
-    return markdown(("skills of", "task", "steps", "last quarter", "best evaluation", "bound", "paper, 2.5 M steps"), rows)
+def _completions(folder: str) -> str:
+    """Accidental completions, with mean and standard deviation of the paper."""
+    rows = [row for row in paper_values() if (row.environment, row.quantity) == ("kitchen", "completions")]
+    theirs = {(row.subject, row.label): f"{float(row.paper):.1f} ({row.spread})" for row in rows}
+    return markdown(*completions(_methods(folder), theirs))
 
 
 def _paper_scores(env: str) -> dict[tuple[str, str], str]:
     """The paper's scores at the end of training, by task and method."""
     rows = [row for row in paper_values() if (row.environment, row.quantity, row.episode) == (env, "downstream", "")]
     return {(row.subject, row.label): row.paper for row in rows}
-
-
-def locomotion(env: str) -> str:
-    """Ant or HalfCheetah: how far the skills reach, cells of a metre, and the zero-shot rewards."""
-    ways = {"goal": "goal", "random_skill": "random skills", "as_released": "goal as released"}
-    rows = []
-    for method, facts in _methods(env).items():
-        (steps,) = (fact.step for fact in select(facts, metric="train_seconds"))
-        covered = []
-        for policy in POLICIES:
-            (reach,) = _under(facts, policy, "reach").values()
-            (share,) = (fact.value for fact in select(facts, subject=policy, metric="cells_average"))
-            covered.append(f"{reach:.1f} m / {(50 if env == 'half_cheetah' else 2500) * share:.0f}")
-        last = {(fact.subject, fact.metric): fact.value for fact in select(facts, phase="zero-shot")}
-        ways = {way: name for way, name in ways.items() if (way, "reward") in last}
-        rewards = [
-            f"{last[way, 'reward']:.0f} [{last[way, 'reward_low']:.0f}, {last[way, 'reward_high']:.0f}]" for way in ways
-        ]
-        rows.append((title_of(method), f"{steps / 1e6:.2f} M", *covered, *rewards))
-    return markdown(("method", "steps", *(f"{policy}: reach / cells" for policy in POLICIES), *ways.values()), rows)
 
 
 def tasks(env: str, pretrained: str, tested: str = "fixed") -> str:
@@ -375,15 +288,15 @@ TABLES: dict[str, Callable[[], str]] = {
     "answers": answer_table,
     "parity": parity_table,
     "parity_counts": parity_counts,
-    "kitchen_moved": kitchen_moved,
-    "kitchen_control": kitchen_control,
-    "kitchen_completions": kitchen_completions,
-    "kitchen_tasks": kitchen_tasks,
-    "kitchen_quick_moved": lambda: kitchen_moved("kitchen-quick"),
-    "kitchen_quick_control": lambda: kitchen_control("kitchen-quick"),
-    "kitchen_quick_completions": lambda: kitchen_completions("kitchen-quick"),
-    "ant": lambda: locomotion("ant"),
-    "half_cheetah": lambda: locomotion("half_cheetah"),
+    "kitchen_moved": lambda: markdown(*moved(_methods("kitchen"))),
+    "kitchen_control": lambda: markdown(*control(_methods("kitchen"))),
+    "kitchen_completions": lambda: _completions("kitchen"),
+    "kitchen_tasks": lambda: markdown(*kitchen_tasks(_methods("kitchen"), _paper_scores("kitchen"))),
+    "kitchen_quick_moved": lambda: markdown(*moved(_methods("kitchen-quick"))),
+    "kitchen_quick_control": lambda: markdown(*control(_methods("kitchen-quick"))),
+    "kitchen_quick_completions": lambda: _completions("kitchen-quick"),
+    "ant": lambda: markdown(*locomotion(_methods("ant"), 2500)),
+    "half_cheetah": lambda: markdown(*locomotion(_methods("half_cheetah"), 50)),
     "quick": quick,
     "coverage": coverage,
     "ablations": ablations,
@@ -393,6 +306,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "before_and_after": lambda: markdown(*before_and_after(ROOT, TWO_DIMENSIONAL)),
     "time_summary": lambda: markdown(*time_summary(ROOT)),
     "time_to_paper": lambda: markdown(*time_to_paper(ROOT)),
+    "trial_skills": lambda: markdown(*trial(ROOT, "epochs")),
+    "trial_options": lambda: markdown(*trial(ROOT, "options")),
     "explorer": lambda: markdown(*explorer(ROOT)),
     "release": lambda: markdown(*release(ROOT)),
     "methods_gunner": lambda: methods("gunner"),

@@ -1,0 +1,129 @@
+"""The tables of the Kitchen, Ant and HalfCheetah: columns and rows from recorded facts, means over seeds with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from susd.experiments.metrics_store import Fact, select
+from susd.report.aggregate import PerSeed, over_seeds
+from susd.report.claims import format_estimate
+from susd.report.labels import title_of
+
+MEAN, RANDOM = "trained, mean actions", "random actions"
+POLICIES = (MEAN, "trained, sampled actions", "untrained, mean actions", RANDOM)
+ByMethod = Mapping[str, Sequence[Fact]]
+PaperValues = Mapping[tuple[str, str], str]  # task and method -> what the paper prints
+Table = tuple[tuple[str, ...], list[tuple[str, ...]]]  # head and rows
+AT_THE_END = ("last_quarter_discounted", "bound_discounted", "env_steps")
+REWARDS = {"goal": "goal", "random_skill": "random skills", "as_released": "goal as released"}
+
+
+def of_subjects(facts: Iterable[Fact], metric: str) -> dict[str, PerSeed]:
+    """The last value of a metric by subject and seed."""
+    found: dict[str, PerSeed] = {}
+    for fact in facts:
+        if fact.metric == metric:
+            found.setdefault(fact.subject, {})[fact.seed] = fact.value
+    return found
+
+
+def under(facts: Iterable[Fact], subject: str, metric: str) -> dict[str, PerSeed]:
+    """The same of everything below a subject: bodies or landmarks of a policy, columns of a matrix."""
+    found = of_subjects(facts, metric)
+    return {name.rpartition(">")[2]: of for name, of in found.items() if name.startswith(f"{subject}>")}
+
+
+def shown(values: PerSeed, digits: int = 1, scale: float = 1.0, unit: str = "") -> str:
+    """The mean over seeds with its interval."""
+    return format_estimate(over_seeds(values), digits, scale, unit)
+
+
+def percent(values: PerSeed) -> str:
+    """A share."""
+    return shown(values, 0, 100, " %")
+
+
+def moved(found: ByMethod) -> Table:
+    """What the skills of each method moved in the Kitchen, compared with policies that did not learn."""
+    rows, names = [], list[str]()
+    for method, facts in found.items():
+        for policy in POLICIES:
+            if policy == RANDOM and method != list(found)[-1]:  # the same for all
+                continue
+            things, marks = under(facts, policy, "moved"), under(facts, policy, "landmark")
+            whose = "-" if policy == RANDOM else title_of(method)
+            rows.append((whose, policy, *map(percent, (*things.values(), *marks.values()))))
+            names = [*(f"{name} moved" for name in things), *(name.replace("_", " ") for name in marks)]
+    return ("method", "policy", *names), rows
+
+
+def control(found: ByMethod) -> Table:
+    """The spread of each factor of the Kitchen over unrelated skills, and how much of it its own part causes."""
+    rows: list[tuple[str, ...]] = []
+    spread: dict[str, PerSeed] = {}
+    for method, facts in found.items():
+        spread = of_subjects(facts, "spread")
+        rows.append((title_of(method), "spread", *(shown(values, 3) for values in spread.values())))
+        matrix = {name: under(facts, name, "change") for name in spread}
+        if all(matrix.values()):
+            own = [matrix[name][name] for name in spread]
+            others = [_mean([row[name] for part, row in matrix.items() if part != name]) for name in spread]
+            rows.append((title_of(method), "share moved by its own part", *(shown(values, 2) for values in own)))
+            rows.append((title_of(method), "by another part, on average", *(shown(values, 2) for values in others)))
+    return ("method", "", *spread), rows
+
+
+def _mean(values: Sequence[PerSeed]) -> PerSeed:
+    """The mean of several values, for each seed."""
+    return {seed: sum(of[seed] for of in values) / len(values) for seed in values[0]}
+
+
+def completions(found: ByMethod, paper: PaperValues) -> Table:
+    """Accidental completions in the Kitchen compared with the paper's: 8 x 10,000 steps of each policy."""
+    rows: list[tuple[str, ...]] = []
+    means: dict[str, PerSeed] = {}
+    for method, facts in found.items():
+        mine = select(facts, phase="completions")
+        means, stds = of_subjects(mine, "mean"), of_subjects(mine, "std")
+        ours = (f"{shown(means[name])} ± {over_seeds(stds[name]).value:.1f}" for name in means)
+        rows.append((title_of(method), "ours", *ours))
+        rows.append(
+            (title_of(method), "paper", *(paper.get((name.removeprefix("kitchen-"), method), "-") for name in means))
+        )
+    return ("method", "", *(f"`{name}`" for name in means)), rows
+
+
+def kitchen_tasks(found: ByMethod, paper: PaperValues) -> Table:
+    """Tasks that were learned over the skills of each method in the Kitchen."""
+    rows: list[tuple[str, ...]] = []
+    for method, facts in found.items():
+        tested = select(facts, phase="downstream")
+        for subject in dict.fromkeys(fact.subject for fact in tested if fact.subject):
+            mine = select(tested, subject=subject)
+            best: PerSeed = {}
+            for fact in select(mine, metric="discounted"):
+                best[fact.seed] = max(best.get(fact.seed, fact.value), fact.value)
+            last, bound, steps = (of_subjects(mine, name)[subject] for name in AT_THE_END)
+            task = subject.rpartition("@")[0]
+            scores = (shown(last), shown(best), f"{over_seeds(bound).value:.1f}", paper.get((task, method), "-"))
+            rows.append((title_of(method), f"`kitchen-{task}`", f"{over_seeds(steps).value:,.0f}", *scores))
+    return ("skills of", "task", "steps", "last quarter", "best evaluation", "bound", "paper, 2.5 M steps"), rows
+
+
+def locomotion(found: ByMethod, cells: int) -> Table:
+    """Ant or HalfCheetah: how far the skills reach, cells of a metre of so many, and the zero-shot rewards."""
+    rows, ways = [], list(REWARDS)
+    for method, facts in found.items():
+        steps = max(fact.step for fact in select(facts, metric="train_seconds"))
+        covered = []
+        for policy in POLICIES:
+            (reach,) = under(facts, policy, "reach").values()
+            covered.append(f"{shown(reach)} m / {shown(of_subjects(facts, 'cells_average')[policy], 0, cells)}")
+        mine = select(facts, phase="zero-shot")
+        rewards, low, high = (of_subjects(mine, name) for name in ("reward", "reward_low", "reward_high"))
+        ways = [way for way in ways if way in rewards]
+        many = len(rewards[ways[0]]) > 1  # else the interval over environment seeds
+        over_envs = [f"{shown(rewards[w], 0)} [{shown(low[w], 0)}, {shown(high[w], 0)}]" for w in ways]
+        given = [shown(rewards[way], 0) for way in ways] if many else over_envs
+        rows.append((title_of(method), f"{steps / 1e6:.2f} M", *covered, *given))
+    return ("method", "steps", *(f"{policy}: reach / cells" for policy in POLICIES), *(REWARDS[way] for way in ways)), rows
