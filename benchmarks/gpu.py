@@ -22,8 +22,9 @@ from susd.errors import UserError
 from susd.runs.atomic import write_json
 from susd.runs.folder import describe_machine
 from susd.tools import bench
+from susd.training.compiler import use_compilation_cache
 from susd.training.devices import find_devices
-from susd.training.resources import device_bytes, traffic_bytes, use_compilation_cache
+from susd.training.resources import device_bytes, traffic_bytes
 from susd.training.trainer import Trainer
 
 RESULTS = Path(__file__).parent / "results"

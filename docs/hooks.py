@@ -41,7 +41,7 @@ def on_files(files: Files, config: Any) -> Files:
 def atlases() -> dict[str, Path]:
     """One page for each of the skills that come with the package. They are kept between builds: recording takes minutes."""
     from susd.explorer.atlas import atlas
-    from susd.training.resources import cache_folder
+    from susd.training.compiler import cache_folder
 
     made = {}
     for folder in sorted(path.parent for path in SKILLS.glob("*/config.json")):

@@ -17,8 +17,9 @@ from susd.config import configure
 from susd.errors import UserError
 from susd.runs import checkpoint
 from susd.training import devices
+from susd.training.compiler import use_compilation_cache
 from susd.training.devices import find_devices, two_cores
-from susd.training.resources import describe_devices, use_compilation_cache
+from susd.training.resources import describe_devices
 from susd.training.trainer import Trainer, TrainState
 
 SIZES: dict[str, Any] = {"horizon": 5, "episodes": 4, "batch_size": 16, "buffer_size": 60, "gradient_steps": 10}

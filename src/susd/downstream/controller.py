@@ -26,6 +26,7 @@ from susd.downstream.views import ScaledActor, Views
 from susd.replay import Replay
 from susd.sac import Sac, SacBatch, SacState, action_noise
 from susd.tasks.base import SKILL_STEPS, HostTask, Task
+from susd.training.compiler import compiler_options
 from susd.training.trainer import subkey
 from susd.types import Info, Transition
 
@@ -232,7 +233,7 @@ class Controller:
 
     @cached_property
     def _train_fused(self) -> Callable[..., tuple[ControllerState, Info]]:
-        return jax.jit(self.rounds, donate_argnums=0)
+        return jax.jit(self.rounds, donate_argnums=0, compiler_options=compiler_options())
 
     @cached_property
     def _evaluate_fused(self) -> Callable[..., Any]:
@@ -240,7 +241,7 @@ class Controller:
             found = self.episode(lambda view, *now: actor.mode(view[None])[0], frozen, start, key)
             return found.rewards, found.solved
 
-        return jax.jit(jax.vmap(scores, in_axes=(None, None, None, 0)))
+        return jax.jit(jax.vmap(scores, in_axes=(None, None, None, 0)), compiler_options=compiler_options())
 
     # --- the batched interface: training and evaluation of host tasks, videos of both kinds ----------------------------
 
@@ -333,4 +334,4 @@ class Controller:
 
     @cached_property
     def _absorb(self) -> Callable[..., tuple[ControllerState, Info]]:
-        return jax.jit(self.absorb, donate_argnums=0)
+        return jax.jit(self.absorb, donate_argnums=0, compiler_options=compiler_options())

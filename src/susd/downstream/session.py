@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from susd.runs.atomic import write_text
 from susd.runs.folder import config_hash, make_folder
 from susd.runs.progress import Progress, Waiting
 from susd.runs.untrusted import interpreting
+from susd.training.compiler import compiler_options
 from susd.training.session import Interrupted, NonFiniteError, print_now
 
 if TYPE_CHECKING:
@@ -53,15 +55,16 @@ class TaskSession:
     def start(cls, run: TaskRun, folder: Path, quiet: bool, stop: list[str]) -> TaskSession:
         """Compiled, and evaluated before the first episode, or as the last good checkpoint left it."""
         began, controller = time.perf_counter(), run.controller
-        init = jax.jit(controller.init)
+        init = jax.jit(controller.init, compiler_options=compiler_options(once=True))
         seeds = range(run.config.seed, run.config.seed + run.config.seeds)
         states: list[ControllerState] = [init(jnp.int32(seed)) for seed in seeds]
-        with Waiting("compiling the episodes of training", quiet):
-            states[0], _ = controller.train(states[0], run.frozen, run.start, 0, 0)  # no episodes: this only compiles
-        with Waiting("compiling the test episodes", quiet):
+        with Waiting("compiling", quiet), ThreadPoolExecutor(1) as other:
+            # No episodes of a state that nobody needs: this only compiles, at the same time as the test episodes.
+            training = other.submit(controller.train, init(jnp.int32(0)), run.frozen, run.start, 0, 0)
             compared = references(run.vector, run.tests, controller.steps)
             session = cls(run, folder, quiet, stop, compared, states)
             first = session.evaluated({})
+            training.result()
         if checkpoint.checkpoints(folder / CHECKPOINTS):
             session.restore()
         else:

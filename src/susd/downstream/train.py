@@ -44,7 +44,8 @@ from susd.runs.untrusted import read_object
 from susd.tasks.own import check_task
 from susd.tasks.registry import BUILT_IN, make_task, task_entry
 from susd.training.agent import load, part_names
-from susd.training.resources import available_memory, use_compilation_cache
+from susd.training.compiler import use_compilation_cache
+from susd.training.resources import available_memory
 from susd.training.session import print_now
 from susd.training.trainer import build_env, subkey
 from susd.viz.video import save_video
@@ -245,7 +246,7 @@ def _check_memory(config: DownstreamConfig, controller: Controller) -> None:
     shapes = jax.eval_shape(controller.init, jax.ShapeDtypeStruct((), jnp.int32))
     state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
     width = 2 * controller.sac.inputs + controller.sac.actions + 3 * config.layers * config.hidden
-    need = config.seeds * state + 4 * config.batch_size * width + 8 * config.gradient_steps
+    need = (config.seeds + 1) * state + 4 * config.batch_size * width + 8 * config.gradient_steps
     have = available_memory()
     if jax.default_backend() == "cpu" and need > 0.9 * have:
         raise UserError(

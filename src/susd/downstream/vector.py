@@ -12,6 +12,7 @@ import numpy as np
 
 from susd.collect import batch_seed
 from susd.tasks.base import HostTask, Task
+from susd.training.compiler import compiler_options
 
 
 class VectorStep(NamedTuple):
@@ -118,7 +119,7 @@ class JaxVectorTask:
             state = first_state(self.task, start, k_start)
             return state, k_steps, view_of(self.task, state)
 
-        return jax.jit(jax.vmap(reset, in_axes=(None, 0)))
+        return jax.jit(jax.vmap(reset, in_axes=(None, 0)), compiler_options=compiler_options())
 
     @cached_property
     def _step(self) -> Callable[..., tuple[Any, ...]]:
@@ -126,7 +127,7 @@ class JaxVectorTask:
             state, rewards = self.task.step_parts(state, action, jax.random.fold_in(key, number))
             return state, view_of(self.task, state), rewards, success_in(self.task, state)
 
-        return jax.jit(jax.vmap(step, in_axes=(0, 0, 0, None)))
+        return jax.jit(jax.vmap(step, in_axes=(0, 0, 0, None)), compiler_options=compiler_options())
 
     @cached_property
     def _expert(self) -> Callable[..., jax.Array]:

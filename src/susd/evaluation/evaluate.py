@@ -26,7 +26,7 @@ from susd.runs.folder import RunFolder
 from susd.runs.progress import Waiting, optional
 from susd.runs.untrusted import interpreting, read_object
 from susd.training.agent import Agent, load_all, part_names
-from susd.training.resources import use_compilation_cache
+from susd.training.compiler import use_compilation_cache
 from susd.viz import figures, video
 from susd.viz.learning_curves import learning_curves
 

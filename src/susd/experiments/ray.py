@@ -216,7 +216,7 @@ def _job(order: Order, folders: _Folders, store: Any) -> str:
         return failure(order.job, runs, process.wait())
     if store is None:
         return f"node {os.uname().nodename} joined later and does not see the folder {folders.runs}; start the suite again"
-    from susd.training.resources import cache_folder
+    from susd.training.compiler import cache_folder
 
     what = hashlib.blake2b(f"{folders.runs}|{order.job}|{order.config_hash}".encode(), digest_size=8).hexdigest()
     return do_job(order, _Remote(store), cache_folder() / "jobs" / what)

@@ -20,7 +20,7 @@ from susd.explorer.recorded import record
 from susd.plugins import Trust
 from susd.runs.atomic import write_text
 from susd.training.agent import Agent, load
-from susd.training.resources import use_compilation_cache
+from susd.training.compiler import use_compilation_cache
 
 WEB = Path(__file__).with_name("web")
 EMBEDDED_BYTES, RECORDED_BYTES = 1_000_000, 3_000_000  # of the whole file

@@ -18,7 +18,7 @@ from susd.explorer.session import Session
 from susd.plugins import Trust
 from susd.runs.folder import RunFolder
 from susd.training.agent import load
-from susd.training.resources import use_compilation_cache
+from susd.training.compiler import use_compilation_cache
 
 
 def explore(

@@ -24,7 +24,7 @@ from susd.plugins import Trust
 from susd.runs.atomic import replace_file
 from susd.runs.find import results_path, run_path, writable_run
 from susd.training.agent import Agent, load, part_names
-from susd.training.resources import use_compilation_cache
+from susd.training.compiler import use_compilation_cache
 
 FORMATS = ("npz", "minari")
 NUM_ENVS = 64  # parallel environments, where they run in JAX

@@ -15,15 +15,9 @@ from susd.errors import UserError
 from susd.runs.folder import describe_machine
 from susd.runs.progress import short
 from susd.tools import bench
+from susd.training.compiler import use_compilation_cache
 from susd.training.devices import ONE, Devices, usable_cores
-from susd.training.resources import (
-    available_memory,
-    describe_devices,
-    device_bytes,
-    state_bytes,
-    traffic_bytes,
-    use_compilation_cache,
-)
+from susd.training.resources import available_memory, describe_devices, device_bytes, state_bytes, traffic_bytes
 from susd.training.trainer import Trainer
 
 OPTIONAL = {  # package -> the extra that installs it

@@ -22,6 +22,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from susd.errors import UserError, shown
+from susd.training.compiler import compiler_options
 
 AXIS = "devices"
 START_TIMEOUT, HEARTBEAT_TIMEOUT, SHUTDOWN_TIMEOUT = 300, 60, 30  # seconds that processes wait for each other
@@ -59,14 +60,9 @@ class Devices:
 
     @property
     def compiler_options(self) -> dict[str, Any] | None:
-        """On a CPU: one thread for the products of each core that is a device, since together they use all cores.
-
-        LLVM's first level of optimisation compiles faster, and the programs are as fast as with the third one.
-        """
-        if jax.default_backend() != "cpu":
-            return None
-        one_thread = {"xla_cpu_multi_thread_eigen": False} if self.count > self.processes else {}
-        return {"xla_backend_optimization_level": 1} | one_thread
+        """On a CPU: one thread for the products of each core that is a device, since together they use all cores."""
+        options = compiler_options()
+        return options | {"xla_cpu_multi_thread_eigen": False} if options and self.count > self.processes else options
 
     # --- arrays -------------------------------------------------------------------------------------------------------
 

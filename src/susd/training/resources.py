@@ -1,4 +1,4 @@
-"""What a run needs: memory, disk space, and a cache of compiled programs. Checked before anything is compiled."""
+"""What a run needs: memory and disk space. Checked before anything is compiled."""
 
 from __future__ import annotations
 
@@ -110,15 +110,3 @@ def check_envs(env: Environment, num_envs: int) -> None:
         raise UserError(
             f"--num-envs is {num_envs}; this needs {need_gib:.1f} GiB of memory, but {have_gib:.1f} are available"
         )
-
-
-def cache_folder() -> Path:
-    """Where things are kept that can be made again: SUSD_CACHE_DIR, or a folder in the user's cache."""
-    given = os.environ.get("SUSD_CACHE_DIR")
-    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "susd"
-
-
-def use_compilation_cache() -> None:
-    """Keep compiled programs on disk between runs."""
-    jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # the many small programs add up to a second

@@ -22,9 +22,10 @@ from susd.runs import header
 from susd.runs.folder import CHANGEABLE, RunFolder, check_folder
 from susd.runs.loggers import check_loggers, open_loggers
 from susd.runs.signals import stop_signals
+from susd.training.compiler import use_compilation_cache
 from susd.training.devices import Devices, find_devices, two_cores
 from susd.training.pipeline import pays
-from susd.training.resources import check_resources, use_compilation_cache
+from susd.training.resources import check_resources
 from susd.training.session import Interrupted as Interrupted  # what `train` raises
 from susd.training.session import NonFiniteError as NonFiniteError
 from susd.training.session import Session

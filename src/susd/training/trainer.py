@@ -28,18 +28,12 @@ from susd.replay import Replay
 from susd.runs import checkpoint
 from susd.runs.folder import CHANGEABLE, RunFolder, config_hash
 from susd.training import pipeline
+from susd.training.compiler import compiler_options
 from susd.training.devices import AXIS, ONE, Devices
 from susd.training.overlap import Ahead
 from susd.types import Info, Policy, Transition
 
 RUN_OPTIONS = {"num_envs": "--episodes", "horizon": "--horizon", "positions": "--positions", "landmarks": "--landmarks"}
-
-# The initial state is computed once: optimising its program takes longer than running it.
-RUNS_ONCE = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
-}
 
 
 def subkey(key: jax.Array, name: str) -> jax.Array:
@@ -210,8 +204,8 @@ class Trainer:
     @cached_property
     def start(self) -> Callable[[], TrainState]:
         """Compiled initial state of all seeds, with a leading axis of seeds."""
-        options = RUNS_ONCE if jax.default_backend() == "cpu" else None
-        compiled = jax.jit(self._over_seeds(self.init, (0,)), compiler_options=options, out_shardings=self.layout)
+        init = self._over_seeds(self.init, (0,))
+        compiled = jax.jit(init, compiler_options=compiler_options(once=True), out_shardings=self.layout)
         return lambda: compiled(self._seeds)
 
     @cached_property
