@@ -1,5 +1,7 @@
 """Questions: answers that known scores choose, and figures of intervals."""
 
+import re
+
 import pytest
 
 from susd.experiments.statistics import Estimate, estimate
@@ -91,6 +93,9 @@ def test_figure_of_intervals() -> None:
     assert drawn.count('class="one"') == 1  # what has no interval is a ring
     assert drawn.count("<circle") == 2
     assert "prefers-color-scheme:dark" in drawn
+    long = svg.intervals([(f"here: {'word ' * 30}", rows[0][1])], "axis")
+    assert all(len(text) <= svg.LONGEST for text in re.findall(r"<text[^>]*>([^<]*)<", long))
+    assert long.count("word") == 30 + 30  # in lines, and once for screen readers
 
 
 def test_tasks_with_one_seed_do_not_enter() -> None:

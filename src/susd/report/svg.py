@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from html import escape
 
 from susd.experiments.statistics import Estimate
 
-WIDTH, ROW, TOP, BOTTOM = 460, 58, 8, 44
+WIDTH, TOP, BOTTOM = 460, 8, 44
+LINE, MARK, LONGEST = 15, 28, 62  # heights of a line of text and of an interval, and letters of a line
 STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#20242c}.head{font-weight:600}.pale{fill:#5b6472}.line{stroke:#c3c9d1}"
     ".mid{stroke:#5b6472;stroke-dasharray:4 3}.mark{stroke:#0b5c94;fill:#0b5c94}.one{stroke:#8b93a0;fill:none}"
@@ -18,8 +20,9 @@ STYLE = (
 
 def intervals(rows: Sequence[tuple[str, Estimate]], axis: str, middle: float | None = 0.5) -> str:
     """One row for each value in [0, 1] with its interval; what has no interval is a grey ring. Names are `WHERE: WHAT`."""
-    height, left, right = TOP + ROW * len(rows) + BOTTOM, 14, WIDTH - 14
-    base = TOP + ROW * len(rows)
+    left, right, top = 14, WIDTH - 14, TOP
+    texts = [[line for part in name.split(": ", 1) for line in textwrap.wrap(part, LONGEST)] for name, _ in rows]
+    base = TOP + sum(LINE * len(lines) + MARK for lines in texts)
 
     def x(value: float) -> float:
         return left + (right - left) * min(1.0, max(0.0, value))
@@ -31,11 +34,12 @@ def intervals(rows: Sequence[tuple[str, Estimate]], axis: str, middle: float | N
     parts.append(f'<text class="pale" x="{WIDTH / 2}" y="{base + 36}" text-anchor="middle">{escape(axis)}</text>')
     if middle is not None:
         parts.append(f'<line class="mid" x1="{x(middle):.1f}" x2="{x(middle):.1f}" y1="{TOP}" y2="{base}"/>')
-    for index, (name, found) in enumerate(rows):
-        y = TOP + ROW * index + 44
-        for line, text in enumerate(reversed(name.split(": ", 1))):
-            kind = ' class="head"' if line else ""
-            parts.append(f'<text x="{left}" y="{y - 14 - 15 * line}"{kind}>{escape(text)}</text>')
+    for lines, (_, found) in zip(texts, rows, strict=True):
+        for number, text in enumerate(lines):
+            kind = ' class="head"' if len(lines) > 1 and not number else ""
+            parts.append(f'<text x="{left}" y="{top + LINE * (number + 1)}"{kind}>{escape(text)}</text>')
+        y = top + LINE * len(lines) + MARK // 2
+        top += LINE * len(lines) + MARK
         if found.known:
             ends = f'x1="{x(found.low):.1f}" x2="{x(found.high):.1f}"'
             parts.append(f'<line class="mark" stroke-width="3" stroke-linecap="round" {ends} y1="{y}" y2="{y}"/>')
@@ -43,6 +47,7 @@ def intervals(rows: Sequence[tuple[str, Estimate]], axis: str, middle: float | N
         parts.append(f'<circle class="{kind}" stroke-width="1.5" cx="{x(found.value):.1f}" cy="{y}" r="5"/>')
     words = "; ".join(f"{name} {found.value:.2f}" for name, found in rows)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(words)}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {base + BOTTOM}" role="img" '
+        f'aria-label="{escape(words)}">'
         f"<style>{STYLE}</style>{''.join(parts)}</svg>\n"
     )
