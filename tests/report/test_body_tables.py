@@ -34,6 +34,12 @@ def test_control_of_seeds(tmp_path: Path, seeds: int) -> None:
     assert rows[2][3] == ("0.20" if seeds == 1 else "0.30 [0.20, 0.40]")
 
 
+def test_factor_that_hardly_moved_has_no_share(tmp_path: Path) -> None:
+    numbers = [row for row in matrix(0.8, 0.2) if not row[0].endswith(">pot")]
+    _, rows = control(facts(tmp_path / "facts.jsonl", "kitchen", "control", [numbers]))
+    assert [row[2:] for row in rows[1:]] == [("0.80", "-"), ("0.20", "-")]
+
+
 def test_moved_and_completed(tmp_path: Path) -> None:
     policies = ("trained, mean actions", "trained, sampled actions", "untrained, mean actions", "random actions")
     shares = [[(f"{policy}>pot", 20_000, "moved", share) for policy in policies] for share in (0.5, 0.7)]

@@ -34,8 +34,8 @@ def under(facts: Iterable[Fact], subject: str, metric: str) -> dict[str, PerSeed
 
 
 def shown(values: PerSeed, digits: int = 1, scale: float = 1.0, unit: str = "") -> str:
-    """The mean over seeds with its interval."""
-    return format_estimate(over_seeds(values), digits, scale, unit)
+    """The mean over seeds with its interval; a dash where there is no value."""
+    return format_estimate(over_seeds(values), digits, scale, unit) if values else "-"
 
 
 def percent(values: PerSeed) -> str:
@@ -66,16 +66,17 @@ def control(found: ByMethod) -> Table:
         rows.append((title_of(method), "spread", *(shown(values, 3) for values in spread.values())))
         matrix = {name: under(facts, name, "change") for name in spread}
         if all(matrix.values()):
-            own = [matrix[name][name] for name in spread]
-            others = [_mean([row[name] for part, row in matrix.items() if part != name]) for name in spread]
+            own = [matrix[name].get(name, {}) for name in spread]  # a factor that hardly ever moved has no column
+            others = [_mean([row.get(name, {}) for part, row in matrix.items() if part != name]) for name in spread]
             rows.append((title_of(method), "share moved by its own part", *(shown(values, 2) for values in own)))
             rows.append((title_of(method), "by another part, on average", *(shown(values, 2) for values in others)))
     return ("method", "", *spread), rows
 
 
 def _mean(values: Sequence[PerSeed]) -> PerSeed:
-    """The mean of several values, for each seed."""
-    return {seed: sum(of[seed] for of in values) / len(values) for seed in values[0]}
+    """The mean of several values, for each seed that has all of them."""
+    seeds = [seed for seed in values[0] if all(seed in of for of in values)]
+    return {seed: sum(of[seed] for of in values) / len(values) for seed in seeds}
 
 
 def completions(found: ByMethod, paper: PaperValues) -> Table:

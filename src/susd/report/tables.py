@@ -36,7 +36,7 @@ from susd.report.speed_tables import (
     time_summary,
     time_to_paper,
 )
-from susd.report.trials import trial
+from susd.report.trials import trial, trial_facts
 
 ROOT = Path(__file__).resolve().parents[3]  # of the repository
 UNTRAINED = "untrained, mean actions"
@@ -307,6 +307,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "time_summary": lambda: markdown(*time_summary(ROOT)),
     "time_to_paper": lambda: markdown(*time_to_paper(ROOT)),
     "trial_skills": lambda: markdown(*trial(ROOT, "epochs")),
+    "trial_kitchen_moved": lambda: markdown(*moved({"susd-paced": trial_facts(ROOT, "kitchen")})),
+    "trial_kitchen_control": lambda: markdown(*control({"susd-paced": trial_facts(ROOT, "kitchen")})),
     "trial_options": lambda: markdown(*trial(ROOT, "options")),
     "explorer": lambda: markdown(*explorer(ROOT)),
     "release": lambda: markdown(*release(ROOT)),

@@ -16,11 +16,15 @@ POLICY = "trained, mean actions"
 Column = tuple[str, str, str]  # environment, metric and task
 
 
+def trial_facts(root: Path, name: str) -> list[Fact]:
+    """The facts of a trial."""
+    return metrics_store.load(root / "benchmarks" / "results" / "trials" / name / FACTS)
+
+
 def trial(root: Path, name: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Head and rows: one row per setting, with the mean over seeds of each task's score, its control and its coverage."""
-    facts = metrics_store.load(root / "benchmarks" / "results" / "trials" / name / FACTS)
     values: dict[str, dict[Column, dict[int, float]]] = {}
-    for fact in facts:
+    for fact in trial_facts(root, name):
         if (column := _column(fact)) is not None:
             seed = int(fact.run.rpartition("-s")[2])
             values.setdefault(split_way(fact.label)[0], {}).setdefault(column, {})[seed] = fact.value
