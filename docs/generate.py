@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from susd.cli.common import flag_of, given
+from susd.cli.common import flag_of
 from susd.cli.main import main as susd
-from susd.cli.main import parser
 from susd.config import GROUPS, Config, configure, resolve
 from susd.downstream.config import FROM_RUN, DownstreamConfig, preset_options
 from susd.envs.registry import environments
 from susd.methods.registry import Card, methods
 from susd.report import tables
+from susd.report.labels import base
 from susd.tasks.registry import task_entry
 
 ROOT = Path(__file__).parent.parent
@@ -152,7 +152,7 @@ def printed(*arguments: str) -> str:
 
 
 def commands(folder: str) -> str:
-    """The commands behind results/FOLDER, as the runs recorded them, with the folders of runs named in one way."""
+    """The commands behind results/FOLDER, from the recorded configs: whatever a preset has become, they give these runs."""
     jobs = [json.loads(line) for line in (ROOT / "results" / folder / "facts.jsonl").read_text().splitlines()]
     recorded = json.loads((ROOT / "results" / folder / "configs.json").read_text())
     lines = [_command(folder, job, recorded[job["config_hash"]]) for job in jobs]
@@ -161,11 +161,17 @@ def commands(folder: str) -> str:
 
 
 def _command(folder: str, job: dict[str, Any], recorded: dict[str, Any]) -> str:
-    name = job["label"].removeprefix("susd-") if folder.startswith("ablations") else f"{job['label']}-s{job['seed']}"
+    label = base(job["label"])
+    name = label.removeprefix("susd-") if folder.startswith("ablations") else f"{label}-s{job['seed']}"
     run, env, phase = f"runs/{folder}/{name}", job["environment"], job["phase"]
     if phase == "train":
-        options = [*_options(recorded["meta"]["command"], recorded["config"]["epoch"])]
-        words = ["train", env, *options, *_changed(env, options, recorded["config"]["config"]), "--run", run]
+        words = [
+            "train",
+            env,
+            *_training_words(env, recorded["config"]["config"], recorded["config"]["epoch"]),
+            "--run",
+            run,
+        ]
     elif phase == "downstream":
         words = ["downstream", *_task_words(f"runs/{folder}/{job['run'].partition('/')[2]}", recorded["config"])]
     elif phase == "coverage" and env in HOST:
@@ -191,36 +197,29 @@ def _task_words(run: str, config: dict[str, Any]) -> Iterator[str]:
 
 
 HOST = ("kitchen", "ant", "half_cheetah")  # where `susd train` runs a short version of coverage
-DROPPED = {"--quiet": 0, "--no-report": 0, "--no-eval": 0, "--run": 1, "--checkpoint-every": 1, "--epochs": 1}  # words
 
 
-def _options(command: str, epochs: int) -> Iterator[str]:
-    """The options of a recorded training that decide its result."""
-    words = iter(shlex.split(command.partition(" train ")[2])[1:])
-    for word in words:
-        if word in DROPPED:
-            value = next(words) if DROPPED[word] else ""
-            if word == "--epochs" and value:
-                yield from (word, str(epochs))
-        elif word == "--env-option":
-            value = next(words)
-            if not value.startswith("threads="):
-                yield from (word, value)
-        else:
-            yield word
-
-
-def _changed(env: str, words: list[str], recorded: dict[str, Any]) -> Iterator[str]:
-    """The options that give a recorded run its values where its preset has others now."""
-    now = configure(env, **given(parser().parse_args(["train", env, *words]))).to_json()
-    before = {field.name: field.default for field in dataclasses.fields(Config)} | recorded
+def _training_words(env: str, recorded: dict[str, Any], epochs: int) -> Iterator[str]:
+    """The options of a recorded training that are not those of its preset."""
+    before = {field.name: field.default for field in dataclasses.fields(Config)} | recorded | {"epochs": epochs}
     before["buffer_size"] = recorded.get("replay", before["buffer_size"])  # its name in the first recorded runs
-    for name, value in now.items():
-        if name not in LENGTH and value != (wanted := before[name]):
-            yield from (flag_of(name), str(wanted))
-    for name, value in now["env_options"].items():
-        if name not in recorded["env_options"] and value != (usual := env_defaults(env)[name]):
-            yield from ("--env-option", f"{name}={str(usual).lower()}")
+    named = [name for name in ("method", "preset", "seed", "seeds") if name in recorded]
+    chosen = {name: recorded[name] for name in named}
+    now = configure(env, **chosen).to_json()
+    usual = configure(env).to_json()
+    for name in (*(name for name in named if recorded[name] != usual[name]), *(name for name in now if name not in named)):
+        if name not in UNDECIDED and (name in named or now[name] != before[name]):
+            yield from _words(name, before[name])
+    options = {name: value for name, value in recorded["env_options"].items() if name != "threads"}
+    for name, value in (env_defaults(env) | options).items():
+        if value != now["env_options"].get(name, env_defaults(env)[name]):
+            yield from ("--env-option", f"{name}={str(value).lower()}")
+
+
+def _words(name: str, value: Any) -> tuple[str, ...]:
+    """An option with its value; a switch has none."""
+    flag = flag_of(name)
+    return (flag if value else flag.replace("--", "--no-", 1),) if isinstance(value, bool) else (flag, str(value))
 
 
 def env_defaults(env: str) -> dict[str, Any]:
@@ -229,7 +228,7 @@ def env_defaults(env: str) -> dict[str, Any]:
     return {name: parameter.default for name, parameter in parameters.items()}
 
 
-LENGTH = ("env_options", "epochs", "eval_every", "checkpoint_every", "keep_checkpoints")  # decide nothing that is learned
+UNDECIDED = ("env", "env_options", "eval_every", "checkpoint_every", "keep_checkpoints")  # decide nothing that is learned
 BLOCKS: dict[str, Callable[[str], str]] = {
     "options": option_tables,
     "methods": method_list,
