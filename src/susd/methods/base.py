@@ -246,4 +246,6 @@ DUAL_METRICS = PHI_METRICS | {
     "lambda": "Lagrange multiplier",
 }
 DENSITY_METRICS = {"density_nll": "Density model NLL"}
+# A discriminator infers the skill from the state, which says less where episodes start anywhere.
+ONE_START = {"env_options": {"layout": "fixed"}}
 DISCRIMINATOR_METRICS = {"accuracy": "Discriminator accuracy", "discriminator_loss": "Discriminator loss"}

@@ -11,7 +11,17 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from susd.methods.base import DISCRIMINATOR_METRICS, WHOLE, Reward, View, accuracy, network_of, one_hot_log_prob, phi_input
+from susd.methods.base import (
+    DISCRIMINATOR_METRICS,
+    ONE_START,
+    WHOLE,
+    Reward,
+    View,
+    accuracy,
+    network_of,
+    one_hot_log_prob,
+    phi_input,
+)
 from susd.methods.registry import Card, Unless
 from susd.networks import MLP, Density, FactoredMLP, normal_log_prob
 from susd.sac import adam
@@ -128,6 +138,7 @@ DIAYN = Card(
     unless=(Unless("prior", "one_hot", frozenset({"min_std", "std_bound"}), "it does not apply with --prior one_hot"),),
     paper={"prior": "gaussian"},
     quick={"prior": "gaussian", "phi_hidden": 128, "min_std": 0.1},
+    quick_own={"multi_particle": ONE_START},
     colour="#56B4E9",
     metrics={"skill_error": "Skill prediction error"} | DISCRIMINATOR_METRICS,
     directions=False,

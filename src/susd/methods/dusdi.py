@@ -11,7 +11,16 @@ import jax
 import optax
 
 from susd.errors import UserError
-from susd.methods.base import DISCRIMINATOR_METRICS, FACTORED, TOTAL_ONLY, Reward, accuracy, one_hot_log_prob, phi_input
+from susd.methods.base import (
+    DISCRIMINATOR_METRICS,
+    FACTORED,
+    ONE_START,
+    TOTAL_ONLY,
+    Reward,
+    accuracy,
+    one_hot_log_prob,
+    phi_input,
+)
 from susd.methods.registry import Card, Unless
 from susd.networks import FactoredMLP
 from susd.sac import adam
@@ -151,6 +160,7 @@ CARDS = (
             "half_cheetah": {"disentangle": 0.0},
         },
         quick={"prior": "one_hot", "adaptive_alpha": True, "features": "full"},
+        quick_own={"multi_particle": ONE_START},
         colour="#E69F00",
         metrics={"opponent_accuracy": "Opponent accuracy"} | DISCRIMINATOR_METRICS,
         directions=False,
