@@ -238,7 +238,10 @@ def conversation(session: Session, task: str, actions: int) -> list[dict[str, An
     ("options", "task"),
     [
         ({"method": "susd"}, "gunner-lim"),
-        ({"method": "susd-paced", "env": "multi_particle"}, "multi_particle-seq-easy"),
+        (
+            {"method": "susd-paced", "env": "multi_particle", "env_options": {"layout": "fixed"}},
+            "multi_particle-seq-easy",
+        ),
         ({"method": "dusdi", "env_options": {"start": "2"}}, "gunner-unlim"),
     ],
     ids=["susd", "susd-paced", "dusdi"],
