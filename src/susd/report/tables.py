@@ -314,6 +314,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "before_and_after": lambda: markdown(*before_and_after(ROOT, TWO_DIMENSIONAL)),
     "time_summary": lambda: markdown(*time_summary(ROOT)),
     "time_to_paper": lambda: markdown(*time_to_paper(ROOT)),
+    "trial_skills": lambda: markdown(*trial(ROOT, "epochs")),
     "trial_kitchen_moved": lambda: markdown(*moved({"susd-paced": trial_facts(ROOT, "kitchen")})),
     "trial_kitchen_control": lambda: markdown(*control({"susd-paced": trial_facts(ROOT, "kitchen")})),
     "trial_options": lambda: markdown(*trial(ROOT, "options")),
