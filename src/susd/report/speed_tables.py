@@ -78,15 +78,15 @@ def release(root: Path) -> tuple[tuple[str, ...], Rows]:
 
 
 def overlap(root: Path) -> tuple[tuple[str, ...], Rows]:
-    """CPU seconds of an epoch whose halves have one thread each, and the largest gain of running them at once."""
+    """CPU seconds of an epoch whose halves have one thread each, the gain of running them at once, and its limit."""
     rows: Rows = []
     for env, settings in _read(root, "overlap").items():
         if isinstance(settings, dict) and (found := settings.get("equal")):
             halves = (f"{found[f'{half}_cpu_seconds']:.2f}" for half in ("collect", "learn"))
             both = (f"{found['cpu_seconds'][way]:.2f}" for way in ("in turns", "overlap"))
-            limit = f"{found['speedup_limit']:.2f}"
-            rows.append((environment_title(env), str(found["gradient_steps"]), *halves, *both, limit))
-    return ("environment", "gradient steps", "collecting", "learning", "in turns", "at once", "gain at most"), rows
+            gains = (f"{found[name]:.2f}" for name in ("speedup", "speedup_limit"))
+            rows.append((environment_title(env), str(found["gradient_steps"]), *halves, *both, *gains))
+    return ("environment", "gradient steps", "collecting", "learning", "in turns", "at once", "gain", "at most"), rows
 
 
 def before_and_after(root: Path, envs: Sequence[str]) -> tuple[tuple[str, ...], Rows]:
