@@ -481,6 +481,7 @@ def test_two_runs_side_by_side(page: Open, model: Model) -> None:
 def test_server_gone(page: Open, model: Model) -> None:
     with serving(model) as server:
         found = page(server.url)
+        found.wait("susd.stages[0].frame.time > 0")
     found.wait("document.getElementById('toast').textContent.includes('server has ended')")
     assert found.wait("!susd.playing") is not None
     found.errors.clear()  # the browser reports the lost connection
