@@ -29,7 +29,7 @@ export class Stage {
       this.refuse = reject;
     });
     backend.onclose = (reason) => {
-      this.lost = true;
+      this.lost = reason;
       this.refuse(new Error(reason));
       for (const { reject } of this.waiting.values()) reject(new Error(reason));
       this.waiting.clear();
@@ -61,7 +61,7 @@ export class Stage {
   }
 
   ask(request) {
-    if (this.lost) return Promise.reject(new Error("The connection is lost."));
+    if (this.lost) return Promise.reject(new Error(this.lost));
     const id = ++this.number;
     return new Promise((resolve, reject) => {
       this.waiting.set(id, { resolve, reject });
