@@ -36,7 +36,8 @@ def install() -> None:
     from susd.training.trainer import Trainer
 
     share(Trainer, "_epoch", _training)
-    share(Trainer, "_act", _learning)
+    share(Trainer, "_compiled_act", _learning)
+    share(Trainer, "_host_act", _learning)
     share(Trainer, "_host_learn", lambda trainer: (_learning(trainer), repr(trainer.env.spec)))
     share(Trainer, "start", lambda trainer: (_training(trainer), trainer.config.seed))
     for name in ("_train_fused", "_act"):

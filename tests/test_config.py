@@ -130,6 +130,7 @@ def test_paper_preset_follows_the_specification(env: str) -> None:
         "weight": "raw",
         "share_agent": "all" if env == "kitchen" else "",
         "phi_input": "factor",
+        "skill_factors": "",
         "weight_cap": 0.0,
         "std_bound": "clip",
         "reward_scope": "total",

@@ -99,14 +99,12 @@ def test_scale_of_the_reward_parts(joined: tuple[Learner, Any, Any], normalise: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parts", [3, 1])
-def test_reward_of_each_factor_at_its_own_scale(joined: tuple[Learner, Any, Any], parts: int) -> None:
-    """Each w_i r_i is divided by its own root mean square, which is at least 3 % of the largest."""
+@pytest.mark.parametrize(("scope", "parts"), [("factor", 3), ("factor", 1), ("rare", 3), ("rare", 1)])
+def test_reward_of_each_factor_at_its_own_scale(joined: tuple[Learner, Any, Any], scope: str, parts: int) -> None:
+    """Each w_i r_i is divided by its own root mean square or mean size, which is at least 3 % of the largest."""
     learner, params, batch = joined
     method = learner.method
-    changed = dataclasses.replace(
-        learner, sac=Recorder(parts), normalise_reward=True, reward_scope="factor", reward_scale=2.0
-    )  # type: ignore[arg-type]
+    changed = dataclasses.replace(learner, sac=Recorder(parts), normalise_reward=True, reward_scope=scope, reward_scale=2.0)  # type: ignore[arg-type]
     shrunk = eqx.tree_at(
         lambda p: p.phi.mlp.weights[-1], params, params.phi.mlp.weights[-1] * np.array([1, 0.3, 1e-4])[:, None, None]
     )
@@ -118,12 +116,12 @@ def test_reward_of_each_factor_at_its_own_scale(joined: tuple[Learner, Any, Any]
 
     new, info, (_, rewards) = fast(run)(unlearned(changed, shrunk))
     rewards = plain(rewards)
-    rms = np.sqrt((rewards**2).mean(axis=0))
+    size = np.sqrt((rewards**2).mean(axis=0)) if scope == "factor" else np.abs(rewards).mean(axis=0)
     assert new.reward_square.total.shape == (3,)
-    expected = 2.0 * rewards / np.maximum(rms, 0.03 * rms.max())
+    expected = 2.0 * rewards / np.maximum(size, 0.03 * size.max())
     expected = expected if parts == 3 else expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(new.sac.reward, expected, rtol=2e-3, atol=1e-3)
-    assert float(info["reward_rms"]) == pytest.approx(np.sqrt((rms**2).mean()), rel=1e-3)
+    assert float(info["reward_rms"]) == pytest.approx(np.sqrt((size**2).mean()), rel=1e-3)
 
 
 def test_scope_of_the_reward_is_an_option_of_factored_methods() -> None:

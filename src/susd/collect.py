@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -69,8 +70,14 @@ def host_rollout(
     began = time.perf_counter()
     obs = env.reset(seed)
     seconds = time.perf_counter() - began
-    found = _run(env, policy, skills, obs, jax.random.split(key, steps), redraw)
+    found = _run(env, policy, skills, obs, _step_keys(key, steps), redraw)
     return found._replace(seconds=seconds + found.seconds)
+
+
+@partial(jax.jit, static_argnums=1)
+def _step_keys(key: jax.Array, steps: int) -> tuple[jax.Array, ...]:
+    """The keys of a policy, one per step, in one program."""
+    return tuple(jax.random.split(key, steps))
 
 
 def _run(
@@ -78,7 +85,7 @@ def _run(
     policy: Policy,
     skills: np.ndarray,
     obs: np.ndarray,
-    keys: jax.Array,
+    keys: Iterable[jax.Array],
     redraw: Callable[[int], np.ndarray] | None = None,
     watch: Callable[[HostEnvironment], None] | None = None,
 ) -> HostTrajectories:

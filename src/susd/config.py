@@ -45,6 +45,7 @@ SAC_OPTIONS: dict[str, dict[str, Any]] = {  # of skill policies and of high-leve
     "batch_size": {"text": "transitions per gradient step", "low": 1},
     "hidden": {"text": "units per hidden layer of actor and critics", "low": 1, "high": 65536},
     "layers": {"text": "hidden layers of every network", "low": 1, "high": 16},
+    "critic_norm": {"text": "LayerNorm before the activations of the critics, or none", "choices": ("none", "layer")},
     "actor_activation": {"text": "activation function of the actor", "choices": ("tanh", "relu")},
     "head_scale": {"text": "initial scale of the actor's output layers, relative to Xavier initialisation", "low": 0.0},
     "precision": {
@@ -151,6 +152,9 @@ class Config:
     phi_input: str = option(
         "factor", "phi and curiosity weight see whole factors, or own dimensions of their entities only", ("factor", "own")
     )
+    skill_factors: str = option(
+        "", "factors that have a part of the skill and that phi sees, joined by commas; empty: all of them"
+    )
     constraint: str = option("joint", "one constraint and lambda for all factors, or one each", ("joint", "per_factor"))
     weight: str = option("raw", "curiosity weight: divided by its running mean, raw, or none", ("mean", "raw", "none"))
     weight_scope: str = option("factor", "one curiosity weight per factor, or one of the whole state", ("factor", "state"))
@@ -173,7 +177,7 @@ class Config:
     phi_hidden: int = option(1024, "units per hidden layer of each phi or discriminator", low=1, high=65536)
     density_hidden: int = option(1024, "units per hidden layer of the density model", low=1, high=65536)
     critic: str = option("single", "one value head, or one per factor and one for the entropy", ("single", "decomposed"))
-    critic_norm: str = option("none", "LayerNorm before the activations of the critics, or none", ("none", "layer"))
+    critic_norm: str = sac_option("critic_norm", "none")
     layers: int = sac_option("layers", 2)
     actor_activation: str = sac_option("actor_activation", "tanh")
     head_scale: float = sac_option("head_scale", 0.1)
@@ -192,7 +196,11 @@ class Config:
     reward_phi: str = option(
         "after", "the reward uses phi after its gradient step, or before it, which is faster", ("after", "before")
     )
-    reward_scope: str = option("total", "normalise the sum over factors, or the reward of each factor", ("total", "factor"))
+    reward_scope: str = option(
+        "total",
+        "normalise the sum over factors, the reward of each factor, or that by its mean size, which favours rare changes",
+        ("total", "factor", "rare"),
+    )
 
     eval_every: int = option(100, "epochs between two coverage measurements", low=1)
     checkpoint_every: int = option(200, "epochs between two checkpoints", low=1)
@@ -237,7 +245,7 @@ def _unused(card: Card, values: Mapping[str, Any]) -> frozenset[str]:
 # Options that are not part of a config where they are off, so that runs have the configs they had before these existed.
 OFF: dict[str, Any] = {
     **{"positions": "", "landmarks": "", "overlap": False},
-    **{"critic_norm": "none", "actor_every": 1, "reward_phi": "after"},
+    **{"critic_norm": "none", "actor_every": 1, "reward_phi": "after", "skill_factors": ""},
 }
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 AVERAGE_RATE = 0.005  # of the average of phi that relabels skills
 AHEAD = 10  # steps over which half of the relabelled skills are measured; the others over the whole episode
 MOVED = 0.25  # mean square from which a factor has moved; the constraint bounds that of one step by 1
-SMALLEST = 0.03  # a factor's root mean square is at least this share of the largest, so that noise is not blown up
+SMALLEST = 0.03  # the reward of a factor counts as at least this share of the largest, so that noise is not blown up
 
 
 class LearnerState(eqx.Module):
@@ -35,7 +35,7 @@ class LearnerState(eqx.Module):
     params: Any
     opt: optax.OptState
     stats: Any
-    reward_square: RunningMean  # of the sum, or [N] of each factor
+    reward_square: RunningMean  # of the sum, or [N] of each factor; of its absolute value where rare changes count more
     sac: SacState
     average: Any = None  # of the method's parameters, where skills are relabelled
 
@@ -57,7 +57,7 @@ class Learner:
     reward_scale: float
     normalise_reward: bool
     skill_input_scale: float
-    reward_scope: str = "total"  # total | factor
+    reward_scope: str = "total"  # total | factor | rare
     reward_phi: str = "after"  # after | before the gradient step of the method
     episodes: int = 0  # in a chunk of the replay, where skills are relabelled
     horizon: int = 0
@@ -83,7 +83,7 @@ class Learner:
         k_method, k_sac = jax.random.split(key)
         params = self.method.init(k_method)
         opt, stats = self.method.optimizer().init(params), self.method.init_stats(params)
-        shape = (self.method.skills.parts,) if self.reward_scope == "factor" else ()
+        shape = () if self.reward_scope == "total" else (self.method.skills.parts,)
         average = jax.tree.map(jnp.copy, params) if self.relabel else None
         return LearnerState(params, opt, stats, RunningMean.init(shape), self.sac.init(k_sac), average)
 
@@ -107,7 +107,7 @@ class Learner:
         params, opt = descend(self.method.optimizer(), grad, state.opt, state.params)
         reward = self.method.reward(params if self.reward_phi == "after" else state.params, before, batch)
         scaled, reward_square = self._scaled(reward, state.reward_square)
-        info = {**info, "reward": reward.total.mean(), "reward_rms": jnp.sqrt(reward_square.value.mean())}
+        info = {**info, "reward": reward.total.mean(), "reward_rms": jnp.sqrt(jnp.mean(self._size(reward_square) ** 2))}
         average = state.average
         if self.relabel:
             average = jax.tree.map(lambda old, new: old + AVERAGE_RATE * (new - old), average, params)
@@ -151,16 +151,26 @@ class Learner:
 
     def _scaled(self, reward: Reward, square: RunningMean) -> tuple[jax.Array, RunningMean]:
         """The reward of SAC, [B, parts], and the running mean square of the sum or of each factor's reward."""
-        by_factor = self.reward_scope == "factor"
-        square = square.update(jnp.mean(reward.parts**2, axis=0) if by_factor else jnp.mean(reward.total**2))
+        by_factor = self.reward_scope != "total"
+        found = reward.parts if by_factor else reward.total
+        square = square.update(jnp.mean(jnp.abs(found) if self.reward_scope == "rare" else found**2, axis=0))
         scale = jnp.asarray(self.reward_scale)
         if self.normalise_reward:
-            rms = jnp.sqrt(jnp.maximum(square.value, 1e-12))
-            scale = scale / jnp.maximum(rms, SMALLEST * rms.max())
+            size = self._size(square)
+            scale = scale / jnp.maximum(size, SMALLEST * size.max())
         if self.sac.parts > 1:
             return jax.lax.stop_gradient(scale * reward.parts), square
         total = (scale * reward.parts).sum(axis=1) if by_factor else scale * reward.total
         return jax.lax.stop_gradient(total[:, None]), square
+
+    def _size(self, square: RunningMean) -> jax.Array:
+        """By what rewards are divided: their root mean square, or their mean size.
+
+        A factor that moves in a share p of the steps gets sqrt(p) times the mean reward of one that always moves with the
+        first, and as much with the second.
+        """
+        found = jnp.maximum(square.value, 1e-12)
+        return found if self.reward_scope == "rare" else jnp.sqrt(found)
 
     def draw(self, buffer: Replay, key: jax.Array) -> tuple[jax.Array, Draws]:
         """Rows and random numbers of one update. Those of many are drawn before their loop: many short draws are slow."""

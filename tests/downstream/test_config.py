@@ -46,6 +46,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {  # what is typed after `susd downstream
     "gunner --task lim --interface walk": ("--interface", "'walk'", "skill, goal, flat"),
     "gunner --task lim --policy both": ("--policy", "'both'", "joint, factored, entity"),
     "gunner --task lim --context none": ("--context", "'none'", "--policy entity"),
+    "gunner --task lim --policy entity --critic-norm layer": ("--critic-norm", "'layer'", "--policy entity"),
     "gunner --task lim --interface flat --policy entity": ("--policy", "'entity'", "flat", "joint"),
     "gunner --task lim --interface flat --policy factored": ("--policy", "'factored'", "flat", "joint"),
     "gunner --task lim --interface flat --skill-steps 10": ("--skill-steps", "10", "no skills"),

@@ -33,7 +33,7 @@ SIZES: dict[str, Any] = {
 WAYS = {
     "flat": {"interface": "flat"},
     "joint": {"seeds": 2},
-    "factored": {"interface": "goal", "policy": "factored", "explore": 0.3, "scale_view": True},
+    "factored": {"interface": "goal", "policy": "factored", "explore": 0.3, "scale_view": True, "critic_norm": "layer"},
     "entity": {"interface": "goal", "policy": "entity"},
 }
 

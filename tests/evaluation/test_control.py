@@ -225,9 +225,13 @@ def test_own_dimensions_alone_count() -> None:
     assert {subject for subject, *_ in control.facts(summary)} == {"a>a", "b>a", "a", ""}
 
 
-def test_ratio_needs_a_part_for_every_factor() -> None:
+def test_ratio_is_of_factors_that_have_a_part() -> None:
     assert control.own_cells(("all",), ("a", "b")) is None
-    assert control.own_cells(("a", "c"), ("a", "b")) is None
+    assert control.own_cells(("part 1", "part 2"), ("a", "b")) is None
+    some = control.own_cells(("a", "c"), ("a", "b"))
+    assert some is not None
+    matrix = np.array([[0.8, 0.6], [0.2, 0.7]])  # nothing belongs to b, so its column does not count
+    np.testing.assert_allclose(control.diagonal_means(matrix, some, np.array([True, True])), (0.8, 0.2), rtol=1e-6)
     cells = control.own_cells(("a", "b", "rest"), ("a", "b"))
     assert cells is not None
     assert cells.tolist() == [[True, False], [False, True], [False, False]]

@@ -59,6 +59,22 @@ def test_factors_without_own_dimensions_have_no_part(name: str) -> None:
     assert built(name, phi_input="factor").skills.names == ("hand", "cup", "table")
 
 
+def test_chosen_factors_have_a_part() -> None:
+    """phi, the curiosity weight and the skill have the factors that are named, in the order of the environment."""
+    method = built("susd", phi_input="factor", skill_factors="table,hand")
+    assert method.skills.names == ("hand", "table")
+    params, obs = random_like(method.init), random_transitions(method.skills, 6).obs
+    code = np.asarray(method.encode(params, obs))
+    for index in range(6):
+        other = np.array(obs)
+        other[:, index] += 1.0
+        changed = np.abs(np.asarray(method.encode(params, other)) - code).max() > 1e-4
+        assert changed == (index in FACTORS.indices[0] + FACTORS.indices[2])
+    assert built("susd", skill_factors="cup").skills.names == ("cup",)
+    with pytest.raises(UserError, match="--skill-factors is 'table'; choose among hand, cup, each once"):
+        built("susd", skill_factors="table")  # it has nothing of its own
+
+
 def test_one_part_of_everything() -> None:
     for name in ("metra", "lsd", "csd", "diayn"):
         assert built(name).skills.names == ("all",)

@@ -186,6 +186,7 @@ def test_method_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 # --- options ----------------------------------------------------------------------------------------------------------
 
 VALUES = {"factors": ("4", "1"), "share_agent": ("all", "ammo"), "relabel": (False, True)}
+VALUES["skill_factors"] = ("agent,ammo", "target")
 NEEDS = {"reward_scope": {"normalise_reward": True}}  # what an option has an effect with
 
 
@@ -214,7 +215,7 @@ def test_options_have_an_effect_or_are_refused(card: Card, option: str) -> None:
     elif option in card.active(vars(start)):
         changed = configure("gunner", "paper", **{**given, option: other[0]})
         assert built(changed) != built(start)
-        assert start.has(option)
+        assert changed.has(option)
     else:
         assert not start.has(option)
         assert getattr(start, option) == SPECS[option].default
@@ -231,7 +232,7 @@ def check_refusal(sentence: str, card: Card, option: str, value: Any) -> None:
         able = sentence.partition("methods with it: ")[2].split(", ")
         assert card.name not in able
         configs = {c.name: configure("gunner", "paper", method=c.name, **NEEDS.get(option, {})) for c in CARDS}
-        assert set(able) == {c.name for c in CARDS if configs[c.name].has(option) and option not in c.fixed}
+        assert set(able) == {c.name for c in CARDS if option in c.active(vars(configs[c.name])) - set(c.fixed)}
     else:
         assert any(f"{flag(name)} {fixed}" in sentence for name, fixed in card.fixed.items())
 
@@ -339,6 +340,8 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "multi_particle --method dusdi --factors 20 --features filtered": ("--features", "'filtered'", "station", "full"),
     "gunner --method dusdi --factors 1": ("--disentangle", "0.1", "only one factor", "--disentangle 0"),
     "gunner --factors 1 --share-agent all": ("--share-agent", "'all'", "only one factor"),
+    "gunner --skill-factors agent,gun": ("--skill-factors", "'agent,gun'", "agent, ammo, target"),
+    "gunner --skill-factors agent,agent": ("--skill-factors", "'agent,agent'", "each once"),
     "gunner --phi-input own": ("--phi-input", "'own'", "gunner declares no own dimensions", "choose factor"),
     "gunner --method susd-w --factors 5": ("'factors'", "5", "3, 4, 2, 1"),
 }

@@ -65,3 +65,13 @@ def test_seeds_of_other_options_are_not_repetitions(tmp_path: Path) -> None:
         )
     data = load_results([tmp_path / str(seed) for seed in range(3)], tmp_path)
     assert {fact.seed for fact in data.facts} == {1, 2}
+
+
+def test_random_layouts_are_cells_of_their_own(tmp_path: Path) -> None:
+    """Scores on random layouts that were recorded later do not replace those on fixed ones."""
+    for name, layout, discount in (("a", "1", 0.5), ("b", "random", 0.6)):
+        score = (f"seq-easy@{layout}", 0, "last_quarter_discounted", discount)
+        trained = {"method": "susd", "discount": discount}
+        suite_job(tmp_path / name, ("multi_particle", "susd", 0), "downstream", iter([score]), trained, f"2026-01-0{name}")
+    data = load_results([tmp_path / "a", tmp_path / "b"], tmp_path)
+    assert {fact.subject for fact in data.facts} == {"seq-easy@1", "seq-easy@random"}

@@ -58,6 +58,7 @@ def test_tasks_over_several_sets_of_skills(tmp_path: Path) -> None:
         [
             *(("pos@random", 100 * i, "discounted", value) for i, value in enumerate((0.0, best, last))),
             ("pos@random", 200, "last_quarter_discounted", last),
+            ("pos@random", 200, "last_quarter_success", (best - 4) / 5 * 0.5 + 0.15),
             ("pos@random", 200, "bound_discounted", 39.0),
             ("pos@random", 0, "env_steps", 5000.0),
         ]
@@ -65,7 +66,8 @@ def test_tasks_over_several_sets_of_skills(tmp_path: Path) -> None:
     ]
     found = facts(tmp_path / "facts.jsonl", "kitchen", "downstream", curves)
     (row,) = kitchen_tasks(found, {("pos", "susd"): "0.61"})[1]
-    assert row == ("SUSD", "`kitchen-pos`", "5,000", "3.0 [2.0, 4.0]", "7.0 [5.0, 9.0]", "39.0", "0.61")
+    scores = ("3.3 [3.0, 3.7]", "3.0 [2.0, 4.0]", "7.0 [5.0, 9.0]", "45 % [25, 65]")
+    assert row == ("SUSD", "`kitchen-pos`", "5,000", *scores, "39.0", "0.61")
 
 
 @pytest.mark.parametrize(("seeds", "expected"), [(1, "100 [90, 110]"), (2, "150 [100, 200]")])

@@ -1,8 +1,10 @@
 """Collecting beside learning: the policy is one epoch old, equal runs have equal bits, and no thread outlives its epoch."""
 
 import json
+import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from susd.config import Config, configure
 from susd.envs.base import EnvSpec, HostStep
 from susd.factors import Factorization
 from susd.runs import checkpoint
+from susd.training.overlap import TASKS, XLA_THREADS
 from susd.training.train import train
 from susd.training.trainer import Trainer, TrainState
 
@@ -183,3 +186,15 @@ def test_environments_inside_jax_are_refused(capsys: pytest.CaptureFixture[str],
         "--overlap is on, but gunner runs inside JAX; it is for environments outside JAX, such as kitchen and ant"
     )
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="the system has no batch threads")
+def test_only_the_learner_threads_are_batch(states: list[TrainState]) -> None:
+    """XLA's threads wait for a free core; the thread that collects is scheduled as usual, whoever starts it."""
+    batch = []
+    for task in TASKS.glob("*"):
+        with suppress(OSError):  # it has ended
+            if os.sched_getscheduler(int(task.name)) & ~os.SCHED_RESET_ON_FORK == os.SCHED_BATCH:
+                batch.append((task / "comm").read_text())
+    assert batch
+    assert all(name.startswith(XLA_THREADS) for name in batch), batch

@@ -264,3 +264,5 @@ def test_learner_options_resume(states: list[TrainState]) -> None:
 def test_relabelling_needs_episodes_of_one_length() -> None:
     with pytest.raises(UserError, match="--relabel needs episodes of one length, but those of"):
         Trainer.build(configure("gymnasium:Pendulum-v1", factors="all=0:3", relabel=True))
+    kitchen = Trainer.build(configure("kitchen", relabel=True, episodes=2, warmup=1, hidden=8))
+    assert kitchen.learner.relabel

@@ -80,6 +80,7 @@ class DownstreamConfig:
 
     hidden: int = sac_option("hidden", 128)
     layers: int = sac_option("layers", 2)
+    critic_norm: str = sac_option("critic_norm", "none")
     actor_activation: str = sac_option("actor_activation", "relu")
     precision: str = sac_option("precision", "float32")
     learning_rate: float = sac_option("learning_rate", 1e-3)
@@ -189,6 +190,10 @@ def check_interface(entry: TaskEntry, values: Mapping[str, Any], given: Mapping[
     for name in ("skill_seed", "skill_steps"):
         if flat and name in given:
             raise UserError(f"--{name.replace('_', '-')} is {given[name]}; a flat policy has no skills")
+    if given.get("critic_norm", "none") != "none" and values.get("policy", "joint") == "entity":
+        raise UserError(
+            f"--critic-norm is {given['critic_norm']!r}, but --policy entity has none; choose joint or factored"
+        )
     if "context" in given and values.get("policy", "joint") != "entity":
         raise UserError(f"--context is {given['context']!r}, but only --policy entity has one")
 

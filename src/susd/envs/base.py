@@ -68,6 +68,7 @@ class EnvSpec:
     # Factor -> the observations that belong to the entity itself, not to how the agent sees it. A factor that is absent has
     # nothing of its own that can move. None: not declared.
     own: Mapping[str, tuple[int, ...]] | None = None
+    ends_early: bool = True  # whether an episode outside JAX may end before the horizon
 
     def __post_init__(self) -> None:
         for name, indices in (self.own or {}).items():

@@ -167,15 +167,21 @@ def probe(changes: np.ndarray, spreads: np.ndarray, counted: np.ndarray) -> Resu
 
 
 def own_cells(parts: Sequence[str], factors: Sequence[str]) -> np.ndarray | None:
-    """The diagonal, [parts, N]: where part and factor have one name; None if a factor has no part, or there is only one."""
-    if len(parts) < 2 or not set(factors) <= set(parts):
+    """The diagonal, [parts, N]: where part and factor have one name; None without any, or if there is only one part."""
+    if len(parts) < 2 or not set(factors) & set(parts):
         return None
     return np.array([[part == factor for factor in factors] for part in parts])
 
 
 def diagonal_means(matrix: jax.Array | np.ndarray, own: np.ndarray, counted: Any) -> tuple[jax.Array, jax.Array]:
     """Mean of the diagonal, and of the rest, over the columns that count; not a number where there are none."""
-    return tuple(jnp.where(cells, matrix, 0.0).sum() / cells.sum() for cells in (own & counted, ~own & counted))
+    return tuple(jnp.where(cells, matrix, 0.0).sum() / cells.sum() for cells in (own & counted, _others(own) & counted))
+
+
+def _others(own: np.ndarray) -> np.ndarray:
+    """Off the diagonal, in the columns of factors that have a part."""
+    found: np.ndarray = ~own & own.any(axis=0)
+    return found
 
 
 def diagonal_ratio(matrix: jax.Array | np.ndarray, own: np.ndarray, counted: Any) -> jax.Array:
@@ -190,7 +196,7 @@ def ratio_interval(found: Control, own: np.ndarray) -> tuple[float, float]:
     pairs = len(spreads)
     weights = np.random.default_rng(0).multinomial(pairs, np.full(pairs, 1 / pairs), RESAMPLES) / pairs
     matrices = np.einsum("rp,ipj->rij", weights, changes) / np.maximum(weights @ spreads, STILL)[:, None]
-    ratios = matrices[:, own & counted].mean(axis=1) / (matrices[:, ~own & counted].mean(axis=1) + 1e-9)
+    ratios = matrices[:, own & counted].mean(axis=1) / (matrices[:, _others(own) & counted].mean(axis=1) + 1e-9)
     low, high = np.percentile(ratios, (TAIL, 100 - TAIL))
     return float(low), float(high)
 
@@ -210,7 +216,7 @@ def summarise(parts: Sequence[str], factors: Sequence[str], found: Control) -> R
     summary["spread"] = dict(zip(factors, np.asarray(found.spread, float).tolist(), strict=True))
     summary |= {"pairs": len(found.spreads), "moved": dict(zip(factors, moved.tolist(), strict=True))}
     summary["left_out"] = [name for name, kept in zip(factors, counted, strict=True) if not kept]
-    if (own := own_cells(parts, factors)) is not None and counted.any():
+    if (own := own_cells(parts, factors)) is not None and (own & counted).any():
         diagonal, rest = diagonal_means(found.matrix, own, counted)
         summary |= {"diagonal": float(diagonal), "off_diagonal": float(rest)}
         summary["ratio"] = float(diagonal_ratio(found.matrix, own, counted))

@@ -100,6 +100,7 @@ LATER = {
     "skill_steps": 5,
     "env_options": {},
     "env_horizon": 0,
+    "critic_norm": "none",
 }
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}"  # of an environment or a method: it becomes a folder
 

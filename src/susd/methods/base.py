@@ -125,16 +125,24 @@ WHOLE = View()
 
 
 def phi_input(config: Config, spec: EnvSpec) -> tuple[View, Factorization]:
-    """By --phi-input all dimensions, or those of the entities themselves; and the factors of what is seen."""
+    """By --phi-input all dimensions or those of the entities themselves, of the --skill-factors; and their factors."""
     if config.phi_input == "factor":
-        return WHOLE, spec.factorization
-    if not spec.own:
+        seen = dict(zip(spec.factorization.names, spec.factorization.indices, strict=True))
+    elif not spec.own:
         raise UserError(
             f"--phi-input is 'own', but {spec.name} declares no own dimensions; choose factor, or set `own` in its spec"
         )
-    own = {name: spec.own[name] for name in spec.factorization.names if name in spec.own}
-    ends = tuple(accumulate((len(indices) for indices in own.values()), initial=0))
-    return View(sum(own.values(), ()), spec.obs_size), Factorization.from_boundaries(ends, tuple(own))
+    else:
+        seen = {name: spec.own[name] for name in spec.factorization.names if name in spec.own}
+    wanted = [name.strip() for name in config.skill_factors.split(",") if name.strip()]
+    for name in wanted:
+        if name not in seen or wanted.count(name) > 1:
+            raise UserError(f"--skill-factors is {config.skill_factors!r}; choose among {', '.join(seen)}, each once")
+    if config.phi_input == "factor" and not wanted:
+        return WHOLE, spec.factorization
+    chosen = {name: indices for name, indices in seen.items() if name in (wanted or seen)}
+    ends = tuple(accumulate((len(indices) for indices in chosen.values()), initial=0))
+    return View(sum(chosen.values(), ()), spec.obs_size), Factorization.from_boundaries(ends, tuple(chosen))
 
 
 def network_of(mlp: MLP, view: View, size: int) -> FactoredMLP:

@@ -207,7 +207,7 @@ def _shared_with(text: str, factorization: Factorization) -> tuple[str, ...]:
     return names
 
 
-PER_FACTOR = frozenset({"constraint", "share_agent", "weight_scope", "critic", "reward_scope"})
+PER_FACTOR = frozenset({"constraint", "share_agent", "weight_scope", "critic", "reward_scope", "skill_factors"})
 OPTIONS = frozenset({"embedding", "weight", "weight_cap"}) | FACTORED | PER_FACTOR | DUAL | DENSITY | RELABEL
 FACTORS_NEEDED = OPTIONS - {"embedding"}  # of variants that do not exist with one embedding of the state
 SUSD = Card(

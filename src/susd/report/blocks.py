@@ -23,7 +23,7 @@ from susd.report.protocol import Reasons, canonical, defaults, run_reasons, task
 from susd.runs.folder import config_hash
 from susd.runs.untrusted import interpreting, parse_toml, read_object, read_text
 
-Cell = tuple[str, str, str, str]  # environment, label, phase and task: what is compared as one
+Cell = tuple[str, str, str, str, bool]  # environment, label, phase, task, on random layouts: what is compared as one
 OTHERWISE = ("eval_every", "checkpoint_every", "keep_checkpoints")  # options of a run that change no result
 REPEATED = ("seed", "seeds", "skill_seed", "layout", "run")  # in which the scores of one cell differ
 
@@ -51,7 +51,8 @@ class Block:
         """What it is compared as."""
         first = self.first
         named = (fact.subject for fact in self.facts if fact.phase == "downstream" and "@" in fact.subject)
-        return first.environment, first.label, first.phase, next(named, "").rpartition("@")[0]
+        task, _, layout = next(named, "").rpartition("@")
+        return first.environment, first.label, first.phase, task, layout == "random"
 
 
 def read_blocks(folder: Path) -> list[Block]:

@@ -64,18 +64,49 @@ def control(found: ByMethod) -> Table:
     for method, facts in found.items():
         spread = of_subjects(facts, "spread")
         rows.append((title_of(method), "spread", *(shown(values, 3) for values in spread.values())))
-        matrix = {name: under(facts, name, "change") for name in spread}
-        if all(matrix.values()):
-            own = [matrix[name].get(name, {}) for name in spread]  # a factor that hardly ever moved has no column
-            others = [_mean([row.get(name, {}) for part, row in matrix.items() if part != name]) for name in spread]
+        if shares := _shares(facts, spread):
+            own, other = zip(*(shares.get(name, ({}, {})) for name in spread), strict=True)
             rows.append((title_of(method), "share moved by its own part", *(shown(values, 2) for values in own)))
-            rows.append((title_of(method), "by another part, on average", *(shown(values, 2) for values in others)))
+            rows.append((title_of(method), "by another part, on average", *(shown(values, 2) for values in other)))
     return ("method", "", *spread), rows
+
+
+def _shares(facts: Sequence[Fact], factors: Iterable[str]) -> dict[str, tuple[PerSeed, PerSeed]]:
+    """How much of a factor's spread its own part causes, and another one on average, for factors that have a part."""
+    matrix = {name: row for name in factors if (row := under(facts, name, "change"))}
+    of_others = {name: _mean([row.get(name, {}) for part, row in matrix.items() if part != name]) for name in matrix}
+    return {name: (row.get(name, {}), of_others[name]) for name, row in matrix.items()}  # no column if it never moved
+
+
+def kitchen_options(facts: Sequence[Fact]) -> Table:
+    """Settings of the Kitchen, one per row: what skills move, own part by other parts, and accidental completions."""
+    rows: list[tuple[str, ...]] = []
+    names, tasks = list[str](), list[str]()
+    for label in dict.fromkeys(fact.label for fact in facts):
+        mine = select(facts, label=label)
+        things, marks = under(mine, MEAN, "moved"), under(mine, MEAN, "landmark")
+        things = {name: of for name, of in things.items() if name != "gripper"} | {"button": marks.get("button_on", {})}
+        shares = _shares(mine, of_subjects(mine, "spread"))
+        ratios = (_ratio(*shares.get(name, ({}, {}))) for name in things)
+        counts = of_subjects(select(mine, phase="completions"), "mean")
+        names, tasks = [*names, *(name for name in things if name not in names)], [*counts] or tasks
+        rows.append(
+            (f"`{label}`", *map(percent, things.values()), *(shown(of, 1) for of in ratios), *map(shown, counts.values()))
+        )
+    head = (
+        *(f"{name} {'on' if name == 'button' else 'moved'}" for name in names),
+        *(f"own / other: {name}" for name in names),
+    )
+    return ("", *head, *(f"`{task}`" for task in tasks)), rows
+
+
+def _ratio(own: PerSeed, other: PerSeed) -> PerSeed:
+    return {seed: own[seed] / other[seed] for seed in own if other.get(seed)}
 
 
 def _mean(values: Sequence[PerSeed]) -> PerSeed:
     """The mean of several values, for each seed that has all of them."""
-    seeds = [seed for seed in values[0] if all(seed in of for of in values)]
+    seeds = [seed for seed in values[0] if all(seed in of for of in values)] if values else []
     return {seed: sum(of[seed] for of in values) / len(values) for seed in seeds}
 
 
@@ -95,20 +126,26 @@ def completions(found: ByMethod, paper: PaperValues) -> Table:
 
 
 def kitchen_tasks(found: ByMethod, paper: PaperValues) -> Table:
-    """Tasks that were learned over the skills of each method in the Kitchen."""
+    """Tasks that were learned over the skills of each method in the Kitchen. The paper's value is of the whole training."""
     rows: list[tuple[str, ...]] = []
     for method, facts in found.items():
         tested = select(facts, phase="downstream")
-        for subject in dict.fromkeys(fact.subject for fact in tested if fact.subject):
-            mine = select(tested, subject=subject)
-            best: PerSeed = {}
+        for label, subject in dict.fromkeys((fact.label, fact.subject) for fact in tested if fact.subject):
+            mine = select(tested, label=label, subject=subject)
+            curves: dict[int, list[float]] = {}
             for fact in select(mine, metric="discounted"):
-                best[fact.seed] = max(best.get(fact.seed, fact.value), fact.value)
+                curves.setdefault(fact.seed, []).append(fact.value)
+            whole = {seed: sum(curve) / len(curve) for seed, curve in curves.items()}
+            best = {seed: max(curve) for seed, curve in curves.items()}
             last, bound, steps = (of_subjects(mine, name)[subject] for name in AT_THE_END)
+            solved = of_subjects(mine, "last_quarter_success").get(subject, {})
             task = subject.rpartition("@")[0]
-            scores = (shown(last), shown(best), f"{over_seeds(bound).value:.1f}", paper.get((task, method), "-"))
-            rows.append((title_of(method), f"`kitchen-{task}`", f"{over_seeds(steps).value:,.0f}", *scores))
-    return ("skills of", "task", "steps", "last quarter", "best evaluation", "bound", "paper, 2.5 M steps"), rows
+            scores = (*map(shown, (whole, last, best)), percent(solved), f"{over_seeds(bound).value:.1f}")
+            title = ", ".join([title_of(method), *title_of(label).split(", ")[1:]])  # with what its high-level actions are
+            theirs = paper.get((task, method), "-")
+            rows.append((title, f"`kitchen-{task}`", f"{over_seeds(steps).value:,.0f}", *scores, theirs))
+    head = ("whole training", "last quarter", "best evaluation", "solved, last quarter", "bound", "paper, 2.5 M steps")
+    return ("skills of", "task", "steps", *head), rows
 
 
 def locomotion(found: ByMethod, cells: int) -> Table:

@@ -78,27 +78,38 @@ def release(root: Path) -> tuple[tuple[str, ...], Rows]:
 
 
 def overlap(root: Path) -> tuple[tuple[str, ...], Rows]:
-    """CPU seconds of an epoch whose halves have one thread each, the gain of running them at once, and its limit."""
+    """Seconds of an epoch whose halves take equally long, the gain of running them at once, and its limit."""
     rows: Rows = []
     for env, settings in _read(root, "overlap").items():
         if isinstance(settings, dict) and (found := settings.get("equal")):
-            halves = (f"{found[f'{half}_cpu_seconds']:.2f}" for half in ("collect", "learn"))
-            both = (f"{found['cpu_seconds'][way]:.2f}" for way in ("in turns", "overlap"))
+            halves = (f"{found[f'{half}_seconds']:.2f}" for half in ("collect", "learn"))
+            both = (f"{statistics.median(found['seconds'][way]):.2f}" for way in ("in turns", "overlap"))
             gains = (f"{found[name]:.2f}" for name in ("speedup", "speedup_limit"))
             rows.append((environment_title(env), str(found["gradient_steps"]), *halves, *both, *gains))
     return ("environment", "gradient steps", "collecting", "learning", "in turns", "at once", "gain", "at most"), rows
 
 
+def first_start(root: Path) -> tuple[tuple[str, ...], Rows]:
+    """Seconds of a first `susd train` with an empty cache, and of a second one with the programs it kept."""
+    rows: Rows = []
+    for env, found in _read(root, "first-start")["environments"].items():
+        medians = (f"{statistics.median(found[name]):.1f}" for name in ("first", "compile", "second"))
+        rows.append((environment_title(env), *medians))
+    return ("environment", "first start, s", "of it compiling, s", "second start, s"), rows
+
+
 def before_and_after(root: Path, envs: Sequence[str]) -> tuple[tuple[str, ...], Rows]:
     """Epochs of two source trees in turns: milliseconds for each gradient step, and the ratio."""
+    head = ("environment", "processor", "before, ms", "after, ms", "ratio (of the best)", "ratio of CPU time", "commits")
     rows: Rows = []
-    for env in envs:
-        found = _read(root, f"alternate-{env}-quick")
-        times = (f"{found[f'{name}_wall_ms']:.2f}" for name in ("old", "new"))
-        ratios = f"{found['wall_speedup']:.2f} ({found['wall_speedup_best']:.2f})"
-        commits = " and ".join(f"`{found[f'{name}_commit'][:7]}`" for name in ("old", "new"))
-        rows.append((environment_title(env), *times, ratios, f"{found['cpu_speedup']:.2f}", commits))
-    return ("environment", "before, ms", "after, ms", "ratio (of the best)", "ratio of CPU time", "commits"), rows
+    for processor, ending in (("with AVX-512", ""), ("without", "-avx2")):
+        for env in envs:
+            found = _read(root, f"alternate-{env}-quick{ending}")
+            times = (f"{found[f'{name}_wall_ms']:.2f}" for name in ("old", "new"))
+            ratios = f"{found['wall_speedup']:.2f} ({found['wall_speedup_best']:.2f})"
+            commits = " and ".join(f"`{found[f'{name}_commit'][:7]}`" for name in ("old", "new"))
+            rows.append((environment_title(env), processor, *times, ratios, f"{found['cpu_speedup']:.2f}", commits))
+    return head, rows
 
 
 def time_to_paper(root: Path) -> tuple[tuple[str, ...], Rows]:

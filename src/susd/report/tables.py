@@ -5,6 +5,7 @@ A table stands between `<!-- table NAME -->` and `<!-- end -->`; `fill` writes i
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -15,10 +16,20 @@ from susd.experiments import metrics_store
 from susd.experiments.metrics_store import FACTS, Fact, select
 from susd.report import parity, svg
 from susd.report.aggregate import PerSeed, Score, Setting, labels_of, mean_of, over_seeds, per_seed
-from susd.report.body_tables import MEAN, completions, control, kitchen_tasks, locomotion, moved, percent, under
+from susd.report.body_tables import (
+    MEAN,
+    completions,
+    control,
+    kitchen_options,
+    kitchen_tasks,
+    locomotion,
+    moved,
+    percent,
+    under,
+)
 from susd.report.build import found_in
 from susd.report.claims import format_estimate
-from susd.report.labels import OURS, base, environment_title, in_order, is_variant, title_of
+from susd.report.labels import OURS, base, environment_title, in_order, is_variant, split_way, title_of
 from susd.report.load import ReportData, load_results
 from susd.report.paper import paper_values
 from susd.report.questions import Answer, answers
@@ -27,6 +38,7 @@ from susd.report.sections.tasks import references
 from susd.report.speed_tables import (
     before_and_after,
     explorer,
+    first_start,
     method_speed,
     overlap,
     rates,
@@ -42,6 +54,14 @@ ROOT = Path(__file__).resolve().parents[3]  # of the repository
 UNTRAINED = "untrained, mean actions"
 QUESTION_PAGES = "docs/results/questions"
 TWO_DIMENSIONAL = ("gunner", "multi_particle")  # the environments of the tables of `quick`
+SKILL_KINDS = (("susd-paced", "paced"), (OURS, "unit"))
+GUNNER, PARTICLES = Setting("gunner", "fixed", "fixed"), Setting("multi_particle", "random", "random")
+WAY_CELLS = (  # setting, its policy by factor, and task
+    (GUNNER, "factored", "unlim"),
+    (GUNNER, "factored", "lim"),
+    (PARTICLES, "entity", "fp-difficult"),
+    (PARTICLES, "entity", "seq-medium"),
+)
 
 # What each ablation of `quick` changes back towards `paper`, and why `quick` differs.
 REASONS = {
@@ -245,10 +265,11 @@ def _spreads(facts: Sequence[Fact]) -> list[dict[str, PerSeed]]:
 
 
 def _methods(name: str) -> dict[str, list[Fact]]:
-    """The facts of results/NAME by method; it has one label of each."""
+    """The facts of results/NAME by method; it has one label of each, apart from the ways in which tasks use its skills."""
     facts = _facts(name)
-    labels = in_order(fact.label for fact in facts)
-    return {found[0].method: found for found in (select(facts, label=label) for label in labels)}
+    plain = in_order(split_way(fact.label)[0] for fact in facts)
+    by_label = ([fact for fact in facts if split_way(fact.label)[0] == label] for label in plain)
+    return {found[0].method: found for found in by_label}
 
 
 def _completions(folder: str) -> str:
@@ -280,6 +301,20 @@ def tasks(env: str, pretrained: str, tested: str = "fixed") -> str:
     return markdown(("", *(f"`{task}`" for task in found)), rows)
 
 
+def ways() -> str:
+    """Paced and unit skills of SUSD, by what a high-level action is and by the high-level policy, in two dimensions."""
+    rows = []
+    for (skills, kind), action, by_factor in itertools.product(SKILL_KINDS, ("goal", "skill"), (True, False)):
+        cells = []
+        for at, policy, task in WAY_CELLS:
+            endings = ("goal" if action == "goal" else "", policy if by_factor else "")
+            label = "-".join([skills, *filter(None, endings)])
+            cells.append(_score_cell(recorded().scores.get(at, {}).get(task, {}).get(label, [])))
+        rows.append((kind, action, "by factor" if by_factor else "joint", *cells))
+    names = (f"{environment_title(at.environment)}: `{task}`, {policy}" for at, policy, task in WAY_CELLS)
+    return markdown(("skills", "action", "policy", *names), rows)
+
+
 def _score_cell(scores: Sequence[Score]) -> str:
     """A mean with its interval and the number of scores; one seed has no interval."""
     if not scores:
@@ -300,6 +335,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "kitchen_control": lambda: markdown(*control(_methods("kitchen"))),
     "kitchen_completions": lambda: _completions("kitchen"),
     "kitchen_tasks": lambda: markdown(*kitchen_tasks(_methods("kitchen"), _paper_scores("kitchen"))),
+    "kitchen_2m_moved": lambda: markdown(*moved(_methods("kitchen-2m"))),
+    "kitchen_2m_control": lambda: markdown(*control(_methods("kitchen-2m"))),
+    "kitchen_2m_completions": lambda: _completions("kitchen-2m"),
+    "kitchen_2m_tasks": lambda: markdown(*kitchen_tasks(_methods("kitchen-2m"), _paper_scores("kitchen"))),
     "kitchen_quick_moved": lambda: markdown(*moved(_methods("kitchen-quick"))),
     "kitchen_quick_control": lambda: markdown(*control(_methods("kitchen-quick"))),
     "kitchen_quick_completions": lambda: _completions("kitchen-quick"),
@@ -311,18 +350,21 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed": lambda: markdown(*speed(ROOT)),
     "simulators": lambda: markdown(*simulators(ROOT)),
     "overlap": lambda: markdown(*overlap(ROOT)),
+    "first_start": lambda: markdown(*first_start(ROOT)),
     "before_and_after": lambda: markdown(*before_and_after(ROOT, TWO_DIMENSIONAL)),
     "time_summary": lambda: markdown(*time_summary(ROOT)),
     "time_to_paper": lambda: markdown(*time_to_paper(ROOT)),
     "trial_skills": lambda: markdown(*trial(ROOT, "epochs")),
     "trial_kitchen_moved": lambda: markdown(*moved({"susd-paced": trial_facts(ROOT, "kitchen")})),
     "trial_kitchen_control": lambda: markdown(*control({"susd-paced": trial_facts(ROOT, "kitchen")})),
+    "trial_kitchen_options": lambda: markdown(*kitchen_options(trial_facts(ROOT, "kitchen-options"))),
     "trial_options": lambda: markdown(*trial(ROOT, "options")),
     "explorer": lambda: markdown(*explorer(ROOT)),
     "release": lambda: markdown(*release(ROOT)),
     "methods_gunner": lambda: methods("gunner"),
     "methods_multi_particle": lambda: methods("multi_particle"),
     "method_speed": lambda: markdown(*method_speed(ROOT, TWO_DIMENSIONAL)),
+    "ways": ways,
     "tasks_gunner": lambda: tasks("gunner", "fixed"),
     "tasks_random": lambda: tasks("multi_particle", "random"),
     "tasks_random_random": lambda: tasks("multi_particle", "random", "random"),

@@ -73,7 +73,7 @@ class Session:
     def run(self, loggers: list[Logger]) -> None:
         """All epochs that are left."""
         config, online = self.trainer.config, build_online(self.trainer)
-        self.compile_seconds += _compile(self.trainer, self.state, online, self.quiet)
+        self.compile_seconds += _compile(self.trainer, self.state, self.done, online, self.quiet)
         if not self.quiet:
             print_now(f"compiled in {self.compile_seconds:.1f} s")
         self.stop_if_signalled()
@@ -217,14 +217,16 @@ class _Rates:
         return fields
 
 
-def _compile(trainer: Trainer, state: TrainState, online: OnlineEvaluation | None, quiet: bool) -> float:
+def _compile(trainer: Trainer, state: TrainState, done: int, online: OnlineEvaluation | None, quiet: bool) -> float:
     """Compile before the loop, so that the first epoch takes no longer than the others; the seconds it took."""
     started = time.perf_counter()
     with Waiting("compiling (kept for later runs)", quiet), ThreadPoolExecutor(1) as other:
-        epoch = other.submit(trainer.compile)  # both at once: a compiler hardly uses more than one core
+        compiled = other.submit(trainer.compile)  # both at once: a compiler hardly uses more than one core
+        if done < trainer.config.epochs:
+            trainer.collect_first(state, done)
         if online:
             jax.block_until_ready(online(state, 0))
-        epoch.result()
+        compiled.result()
     return time.perf_counter() - started
 
 

@@ -116,7 +116,7 @@ class Trainer:
         else:
             if config.seeds > 1:
                 raise UserError(f"--seeds is {config.seeds}, but {env.spec.name} runs outside JAX; start one run per seed")
-            if config.relabel:
+            if config.relabel and env.spec.ends_early:
                 raise UserError(f"--relabel needs episodes of one length, but those of {env.spec.name} may end early")
             if env.num_envs != config.episodes:
                 raise UserError(f"--episodes is {config.episodes}, but num_envs of the environment is {env.num_envs}")
@@ -161,15 +161,15 @@ class Trainer:
 
     def policy(self, actor: Actor, sampled: bool = True) -> Policy:
         """The actor as a compiled function of observation and skill; sampled or mean actions."""
-        return partial(self._act, actor, sampled)
+        return partial(self._compiled_act, actor, sampled)
 
     @cached_property
-    def _act(self) -> Callable[..., jax.Array]:
-        def act(actor: Actor, sampled: bool, obs: jax.Array, skill: jax.Array, key: jax.Array) -> jax.Array:
-            x = self.learner.policy_input(obs, skill)
-            return actor.sample(x, key) if sampled else actor.mode(x)
+    def _compiled_act(self) -> Callable[..., jax.Array]:
+        return jax.jit(self._act, static_argnums=1)
 
-        return jax.jit(act, static_argnums=1)
+    def _act(self, actor: Actor, sampled: bool, obs: jax.Array, skill: jax.Array, key: jax.Array) -> jax.Array:
+        x = self.learner.policy_input(obs, skill)
+        return actor.sample(x, key) if sampled else actor.mode(x)
 
     def init(self, seed: jax.Array) -> TrainState:
         """The state before the first epoch, as a function of the seed alone."""
@@ -281,6 +281,12 @@ class Trainer:
         """Compile before the first epoch, so that its time can be measured separately."""
         _ = self._epoch if is_functional(self.env) else self._host_learn
 
+    def collect_first(self, state: TrainState, epoch: int) -> None:
+        """Collect the episodes of the next epoch in a host environment already, while `compile` runs in another thread."""
+        if not is_functional(self.env):
+            actor = state.learner.sac.actor if state.collector is None else state.collector
+            self._ahead.keep(actor, epoch, self.collect_host(self._host_policy(actor), self._collect_key(state, epoch)))
+
     def _over_seeds(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
         """vmap over the leading axis of seeds; a single seed is squeezed instead, so that its products are not batched."""
 
@@ -303,23 +309,36 @@ class Trainer:
     def collect_host(self, policy: Policy, key: jax.Array) -> tuple[Transition, float]:
         """`collect` in a host environment, and the seconds spent in it."""
         assert not is_functional(self.env)
-        seed = int(jax.random.randint(subkey(key, "reset"), (), 0, 2**31 - 1))
-        sample, terminal = self.learner.method.skills.sample, self.config.time_limit == "terminal"
-        return host_episodes(self.env, policy, sample, self.horizon, seed, key, terminal)
+        terminal = self.config.time_limit == "terminal"
+        return host_episodes(self.env, policy, self._sample_skills, self.horizon, self._reset_seed(key), key, terminal)
+
+    @cached_property
+    def _sample_skills(self) -> Callable[[jax.Array, int], jax.Array]:
+        """Skills drawn by one program: small ones take long to compile."""
+        return jax.jit(self.learner.method.skills.sample, static_argnums=1, compiler_options=compiler_options())
+
+    def _reset_seed(self, key: jax.Array) -> int:
+        """The seed of the environment for the episodes of a key."""
+        return int(_draw_seed(subkey(key, "reset")))
 
     def _run_host_epoch(self, state: TrainState, epoch: int) -> tuple[TrainState, Info]:
         if self.config.overlap:
             return self._run_overlapping_epoch(state, epoch)
-        chunk, seconds = self.collect_host(self._host_policy(state.learner.sac.actor), self._collect_key(state, epoch))
+        chunk, seconds = self._episodes(state, state.learner.sac.actor, epoch)
         state, info = self._host_learn(state, chunk, np.int32(epoch))
         return state, {**info, "env_seconds": jnp.full(1, seconds)}
+
+    def _episodes(self, state: TrainState, actor: Actor, epoch: int) -> tuple[Transition, float]:
+        """The episodes of an epoch and the seconds spent in the environment for them now: none if they exist already."""
+        chunk = self._ahead.take(actor, epoch)
+        return (
+            self.collect_host(self._host_policy(actor), self._collect_key(state, epoch)) if chunk is None else (chunk, 0.0)
+        )
 
     def _run_overlapping_epoch(self, state: TrainState, epoch: int) -> tuple[TrainState, Info]:
         """Learn, and meanwhile collect the episodes of the next epoch with the actor as it was before learning."""
         assert state.collector is not None
-        chunk, seconds = self._ahead.take(state.collector, epoch), 0.0
-        if chunk is None:  # the first epoch of this process
-            chunk, seconds = self.collect_host(self._host_policy(state.collector), self._collect_key(state, epoch))
+        chunk, seconds = self._episodes(state, state.collector, epoch)
         actor = jax.tree.map(jnp.copy, state.learner.sac.actor)  # the state itself is donated
         collect = partial(self.collect_host, key=self._collect_key(state, epoch + 1))
         ahead = self._ahead.collecting(actor, epoch + 1, self._host_policy(actor), collect)
@@ -334,10 +353,20 @@ class Trainer:
 
     def _host_policy(self, actor: Actor) -> Policy:
         """The policy of an actor with an axis of seeds; a host environment has one seed."""
-        return self.policy(jax.tree.map(lambda x: x[0], self.devices.local(actor)))
+        return partial(self._host_act, jax.tree.map(lambda x: x[0], self.devices.local(actor)), True)
+
+    @cached_property
+    def _host_act(self) -> Callable[..., jax.Array]:
+        """As `policy`, but never inside another program, so that the compiler can have options."""
+        return jax.jit(self._act, static_argnums=1, compiler_options=compiler_options())
 
     def _collect_key(self, state: TrainState, epoch: int) -> jax.Array:
         return jax.random.fold_in(subkey(jax.random.wrap_key_data(self.devices.local(state.key)[0]), "collect"), epoch)
+
+
+@jax.jit
+def _draw_seed(key: jax.Array) -> jax.Array:
+    return jax.random.randint(key, (), 0, 2**31 - 1)
 
 
 def check_devices(config: Config, devices: Devices) -> None:

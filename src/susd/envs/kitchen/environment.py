@@ -126,7 +126,8 @@ class Kitchen:
         landmarks |= {f"{name}_touched": at(index) for name, index in TOUCHED.items()}
         scale = self._scaling if self._scaled else None
         own = own_dimensions(self._factors, map(at, OWN))
-        return EnvSpec("kitchen", SIZE, 4, DISCOVERY, self._factors, planes, landmarks, scaling=scale, own=own)
+        sizes = (SIZE, 4, DISCOVERY)
+        return EnvSpec("kitchen", *sizes, self._factors, planes, landmarks, scaling=scale, own=own, ends_early=False)
 
     @property
     def raw(self) -> np.ndarray:

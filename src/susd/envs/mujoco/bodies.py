@@ -103,7 +103,8 @@ class Body:
         """Sizes, horizon, factors and normalisation."""
         plane = Plane("body", self.axes[0], self.axes[-1], -REACH, REACH, open=True)
         sizes = len(self._mean), len(self._middle)
-        return EnvSpec(self.name, *sizes, DISCOVERY, self._factors, (plane,), {}, scaling=scalings()[self.name])
+        scaling = scalings()[self.name]
+        return EnvSpec(self.name, *sizes, DISCOVERY, self._factors, (plane,), {}, scaling=scaling, ends_early=False)
 
     @property
     def state(self) -> np.ndarray:
