@@ -112,6 +112,32 @@ def before_and_after(root: Path, envs: Sequence[str]) -> tuple[tuple[str, ...], 
     return head, rows
 
 
+def same_learning(root: Path) -> tuple[tuple[str, ...], Rows]:
+    """What two source trees learn with the same options: mean and range over seeds."""
+    record, rows = _read(root, "same-learning"), list[tuple[str, ...]]()
+    for env in record["settings"]:
+        for name, commit in record["commits"].items():
+            seeds = list(record[env][name].values())
+            columns = ([seed[metric] for seed in seeds] for metric in ("coverage", "control", "task"))
+            cells = (f"{statistics.mean(of):.3g} ({min(of):.3g} to {max(of):.3g})" for of in columns)
+            rows.append((environment_title(env), f"`{commit[:7]}`", str(len(seeds)), *cells))
+    return ("environment", "commit", "seeds", "coverage, %", "control ratio", "task"), rows
+
+
+def precision(root: Path) -> tuple[tuple[str, ...], Rows]:
+    """Updates at `paper` sizes in float32 and bfloat16, on CPUs with and without instructions for bfloat16."""
+    rows: Rows = []
+    for processor, folder in (("without", ""), ("with", "avx512/")):
+        for env in ("gunner", "multi_particle"):
+            single, half = (_read(root, f"{folder}update-{env}-paper{ending}") for ending in ("", "-bfloat16"))
+            product = half["matmul_bfloat16_flops_per_second"] / half["matmul_float32_flops_per_second"]
+            rates = [found["gradient_steps_per_second"] for found in (single, half)]
+            cells = (*(f"{rate:.2f}" for rate in rates), f"{rates[1] / rates[0]:.2f}", f"{product:.2f}")
+            rows.append((environment_title(env), processor, *cells))
+    head = ("environment", "AVX512-BF16", "float32, updates/s", "bfloat16, updates/s", "ratio", "ratio of one product")
+    return head, rows
+
+
 def time_to_paper(root: Path) -> tuple[tuple[str, ...], Rows]:
     """Seconds from nothing to the paper's score, one value per seed, and the authors' budget for their skills alone."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
