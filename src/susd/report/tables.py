@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -274,6 +275,12 @@ def _methods(name: str) -> dict[str, list[Fact]]:
     return {found[0].method: found for found in by_label}
 
 
+def _kitchen_2m() -> list[Fact]:
+    """Both settings after 2 M steps."""
+    names = {"kitchen-2m": "quick", "kitchen-2m-layer": "150 updates, LayerNorm"}
+    return [replace(fact, label=name) for folder, name in names.items() for fact in _facts(folder)]
+
+
 def _completions(folder: str) -> str:
     """Accidental completions, with mean and standard deviation of the paper."""
     rows = [row for row in paper_values() if (row.environment, row.quantity) == ("kitchen", "completions")]
@@ -340,6 +347,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "kitchen_2m_moved": lambda: markdown(*moved(_methods("kitchen-2m"))),
     "kitchen_2m_control": lambda: markdown(*control(_methods("kitchen-2m"))),
     "kitchen_2m_completions": lambda: _completions("kitchen-2m"),
+    "kitchen_2m_layer": lambda: markdown(*kitchen_options(_kitchen_2m())),
     "kitchen_2m_tasks": lambda: markdown(*kitchen_tasks(_methods("kitchen-2m"), _paper_scores("kitchen"))),
     "kitchen_quick_moved": lambda: markdown(*moved(_methods("kitchen-quick"))),
     "kitchen_quick_control": lambda: markdown(*control(_methods("kitchen-quick"))),
