@@ -1,9 +1,11 @@
 """The Kitchen with a frozen arm: an action is a goal for the arm's own skills, which pursue it for five steps.
 
-The first stage discovers skills of the arm alone, the second one those of the objects over them:
+The first stage discovers skills of the arm alone, the second one those of all entities over them. In this folder:
 
     susd train kitchen --skill-factors robot --skill-dim 4 --seed 10 --epochs 312 --env-option sleeping=true --run runs/arm
-    susd train benchmarks/trials/two_stages.py:make --env-option skills=runs/arm --phi-input own --reward-scope factor ..
+    susd train two_stages.py:make --env-option skills=runs/arm --seed 10 --phi-input own --reward-scope factor --episodes 16 \
+        --discount 0.9 --target-entropy -0.5 --epochs 625 --buffer-size 100000 --warmup 2000 --run runs/stages
+    susd report runs/stages --out ../results/trials/kitchen-two-stages --trust
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ class Stages:
         interface, self.weights = skill_interface(susd.load(skills), self.kitchen, "goal", DURATION)
         self.act = jax.jit(jax.vmap(interface.act, (None, 0, 0)))
         whole = self.kitchen.spec
-        self.spec: EnvSpec = replace(whole, name="two-stages", action_size=interface.size, horizon=whole.horizon // DURATION)
+        self.spec: EnvSpec = replace(
+            whole, name="two-stages", action_size=interface.size, horizon=whole.horizon // DURATION
+        )
         self.num_envs = num_envs
 
     def reset(self, seed: int) -> np.ndarray:

@@ -370,6 +370,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "trial_kitchen_moved": lambda: markdown(*moved({"susd-paced": trial_facts(ROOT, "kitchen")})),
     "trial_kitchen_control": lambda: markdown(*control({"susd-paced": trial_facts(ROOT, "kitchen")})),
     "trial_kitchen_options": lambda: markdown(*kitchen_options(trial_facts(ROOT, "kitchen-options"))),
+    "trial_kitchen_two_stages": lambda: markdown(*control({"susd": trial_facts(ROOT, "kitchen-two-stages")})),
     "trial_options": lambda: markdown(*trial(ROOT, "options")),
     "explorer": lambda: markdown(*explorer(ROOT)),
     "release": lambda: markdown(*release(ROOT)),
