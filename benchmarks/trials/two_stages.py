@@ -3,8 +3,8 @@
 The first stage discovers skills of the arm alone, the second one those of all entities over them. In this folder:
 
     susd train kitchen --skill-factors robot --skill-dim 4 --seed 10 --epochs 312 --env-option sleeping=true --run runs/arm
-    susd train two_stages.py:make --env-option skills=runs/arm --seed 10 --phi-input own --reward-scope factor --episodes 16 \
-        --discount 0.9 --target-entropy -0.5 --epochs 625 --buffer-size 100000 --warmup 2000 --run runs/stages
+    susd train two_stages.py:make --env-option skills=runs/arm --seed 10 --phi-input own --reward-scope factor \
+        --episodes 16 --discount 0.9 --target-entropy -0.5 --epochs 625 --buffer-size 100000 --warmup 2000 --run runs/stages
     susd report runs/stages --out ../results/trials/kitchen-two-stages --trust
 """
 
