@@ -25,12 +25,12 @@ COMMAND = "from susd.cli.main import main; main()"
 # What `quick` was in either tree is named here, so that both train with the same options.
 SETTINGS: dict[str, tuple[list[str], list[str]]] = {  # of training, and of the task
     "gunner": (
-        ["--epochs", "200", "--prior", "factor_ball", "--discount", "0.5", "--target-entropy", "0.62"],
-        ["--task", "unlim", "--interface", "goal", "--policy", "factored"],
+        ["--epochs", "100", "--prior", "factor_ball", "--discount", "0.5", "--target-entropy", "0.62"],
+        ["--task", "unlim", "--interface", "goal", "--policy", "factored", "--episodes", "320"],
     ),
     "multi_particle": (
-        ["--epochs", "200", "--prior", "factor_ball", "--target-entropy", "-0.5", "--env-option", "layout=random"],
-        ["--task", "fp-difficult", "--layout", "random", "--interface", "goal", "--policy", "entity", "--episodes", "400"],
+        ["--epochs", "100", "--prior", "factor_ball", "--target-entropy", "-0.5", "--env-option", "layout=random"],
+        ["--task", "fp-difficult", "--layout", "random", "--interface", "goal", "--policy", "entity", "--episodes", "300"],
     ),
 }
 
