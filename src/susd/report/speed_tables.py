@@ -20,6 +20,9 @@ QUANTITIES = {
     "task_seconds": "seconds in all, from the command to its end",
 }
 
+# When and where two trees were compared: the processor, and the ending of the file's name.
+SITTINGS = (("AVX-512, first sitting", "-first"), ("AVX-512, second sitting", ""), ("AVX2", "-avx2"))
+
 
 def _read(root: Path, name: str) -> Any:
     return json.loads((root / "benchmarks" / "results" / f"{name}.json").read_text())
@@ -102,7 +105,7 @@ def before_and_after(root: Path, envs: Sequence[str]) -> tuple[tuple[str, ...], 
     """Epochs of two source trees in turns: milliseconds for each gradient step, and the ratio."""
     head = ("environment", "processor", "before, ms", "after, ms", "ratio (of the best)", "ratio of CPU time", "commits")
     rows: Rows = []
-    for processor, ending in (("with AVX-512", ""), ("without", "-avx2")):
+    for processor, ending in SITTINGS:
         for env in envs:
             found = _read(root, f"alternate-{env}-quick{ending}")
             times = (f"{found[f'{name}_wall_ms']:.2f}" for name in ("old", "new"))

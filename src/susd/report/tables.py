@@ -348,7 +348,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "kitchen_2m_control": lambda: markdown(*control(_methods("kitchen-2m"))),
     "kitchen_2m_completions": lambda: _completions("kitchen-2m"),
     "kitchen_2m_layer": lambda: markdown(*kitchen_options(_kitchen_2m())),
-    "kitchen_2m_tasks": lambda: markdown(*kitchen_tasks(_methods("kitchen-2m"), _paper_scores("kitchen"))),
     "kitchen_quick_moved": lambda: markdown(*moved(_methods("kitchen-quick"))),
     "kitchen_quick_control": lambda: markdown(*control(_methods("kitchen-quick"))),
     "kitchen_quick_completions": lambda: _completions("kitchen-quick"),
