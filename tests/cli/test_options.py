@@ -28,7 +28,8 @@ ABSURD: dict[type, tuple[str, ...]] = {
 PATHS = ("", " ", "y" * 300, f"a/{'y' * 300}/b", "z/" * 3000, "a\nb")
 RUN = [spec for spec in dataclasses.fields(Config) if spec.name not in SPECIAL]
 TASK = [spec for spec in dataclasses.fields(DownstreamConfig) if spec.name not in FROM_RUN]
-OF_THE_ENVIRONMENT = ("factors", "share_agent", "skill_factors", "positions", "landmarks")  # read when the environment is made, by `train`
+# Read when the environment is made, by `train`.
+OF_THE_ENVIRONMENT = ("factors", "share_agent", "skill_factors", "positions", "landmarks")
 NEEDED = {  # what each command needs, in addition to the option that is wrong
     "train": ("gunner",),
     "config": ("gunner",),
