@@ -540,6 +540,7 @@ export class App {
       this.measured = null;
     }
     this.asking = false;
+    if (key !== `${this.selected} ${this.skill}`) this.askInfluence(); // what changed meanwhile was not asked
   }
 
   // --- links, Python, video --------------------------------------------------------------------------------------------
