@@ -37,14 +37,14 @@ def curiosity(ours: float, other: float, seeds: int = 3) -> str:
         (
             7.0,
             1.0,
-            "SUSD scores higher with the curiosity weight than without (2D-Gunner against SUSD-w, 1.00 [1.00, 1.00])",
+            "SUSD scores higher with the curiosity weight than without (2D-Gunner against SUSD-w, difference 0.60 [0.3",
         ),
         (
             1.0,
             7.0,
-            "SUSD scores lower with the curiosity weight than without (2D-Gunner against SUSD-w, 0.00 [0.00, 0.00])",
+            "SUSD scores lower with the curiosity weight than without (2D-Gunner against SUSD-w, difference -0.60 [-0.8",
         ),
-        (4.0, 4.0, "Undecided (2D-Gunner against SUSD-w, 0.50 [0."),
+        (4.0, 4.0, "Undecided (2D-Gunner against SUSD-w, difference 0.00 [-0."),
     ],
 )
 def test_the_data_choose_the_answer(ours: float, other: float, text: str) -> None:
@@ -105,5 +105,5 @@ def test_tasks_with_one_seed_do_not_enter() -> None:
         "lim": {"susd": cell("susd", 1.0, seeds=1), "susd-w": cell("susd-w", 7.0)},
     }
     text = answer_of("curiosity", {SHOOTING: tasks})
-    assert "2D-Gunner against SUSD-w, 1.00 [1.00, 1.00]" in text
+    assert "2D-Gunner against SUSD-w, difference 0.60 [" in text
     assert text.endswith("So far 3 of 18 cells have two seeds or more.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +12,15 @@ import numpy as np
 
 from susd.experiments.extract import FLAT
 from susd.experiments.metrics_store import Fact
-from susd.experiments.statistics import Estimate, estimate, estimate_improvement, iqm, profile, variance_components
+from susd.experiments.statistics import (
+    Estimate,
+    estimate,
+    estimate_difference,
+    estimate_improvement,
+    iqm,
+    profile,
+    variance_components,
+)
 from susd.report.labels import base, in_order, pretrained, split_way
 from susd.tasks.registry import tasks as registered_tasks
 
@@ -173,13 +182,33 @@ def improvements(tasks: Tasks, ours: str) -> dict[str, Estimate]:
 
 def improvement_over(tasks: Tasks, ours: str, other: str) -> Estimate | None:
     """The probability that a score of one label is above one of another; None if they share no task."""
-    mine, theirs = normalised(tasks, ours), normalised(tasks, other)
-    pairs = [(mine[task], theirs[task]) for task in mine if task in theirs]
-    if not pairs:
+    one, two = _both(tasks, ours, other)
+    if not one:
         return None
-    values = [[pair[side].values for pair in pairs] for side in (0, 1)]
-    groups = [[pair[side].groups for pair in pairs] for side in (0, 1)]
-    return estimate_improvement(values[0], values[1], (groups[0], groups[1]))
+    groups = [of.groups for of in one], [of.groups for of in two]
+    return estimate_improvement([of.values for of in one], [of.values for of in two], groups)
+
+
+def difference_over(tasks: Tasks, ours: str, other: str) -> Estimate | None:
+    """How much higher the interquartile mean of one label is than that of another; None if they share no task."""
+    one, two = _both(tasks, ours, other)
+    if not one:
+        return None
+    groups = [of.groups for of in one], [of.groups for of in two]
+    return estimate_difference([of.values for of in one], [of.values for of in two], iqm, groups)
+
+
+def differences(tasks: Tasks, ours: str) -> dict[str, Estimate]:
+    """How much higher the interquartile mean of ours is than that of each other label, over the tasks that both have."""
+    found = {label: difference_over(tasks, ours, label) for label in labels_of(tasks) if label != ours}
+    return {label: of for label, of in found.items() if of is not None}
+
+
+def _both(tasks: Tasks, ours: str, other: str) -> tuple[list[Sample], list[Sample]]:
+    """The normalised scores of two labels in the tasks that both have."""
+    mine, theirs = normalised(tasks, ours), normalised(tasks, other)
+    shared = [task for task in mine if task in theirs]
+    return [mine[task] for task in shared], [theirs[task] for task in shared]
 
 
 def profiles(tasks: Tasks, thresholds: Sequence[float]) -> dict[str, list[Estimate]]:
@@ -223,8 +252,9 @@ def per_seed(facts: Iterable[Fact], **fields: str | int) -> dict[str, PerSeed]:
 
 
 def over_seeds(values: PerSeed) -> Estimate:
-    """The mean over seeds with its interval; that of one seed has none."""
-    return over_values(tuple(values.values()))
+    """The mean over seeds with its interval, which is not below 0 unless a seed is: measurements are counts and sizes."""
+    found = over_values(tuple(values.values()))
+    return found.within(0.0 if min(values.values()) >= 0 else -math.inf, math.inf)
 
 
 def by_environment(facts: Iterable[Fact], phase: str) -> dict[tuple[str, str], list[Fact]]:

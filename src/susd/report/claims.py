@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from susd.downstream.config import WAYS
@@ -16,7 +17,7 @@ from susd.report.aggregate import (
     Setting,
     Tasks,
     by_way,
-    improvements,
+    differences,
     interquartile_means,
     labels_of,
     mean_of,
@@ -28,6 +29,7 @@ from susd.report.labels import OURS, base, environment_title, in_order, is_rival
 from susd.tasks.registry import tasks as registered_tasks
 
 Claim = tuple[str, str]  # topic and sentences
+SHARE = 100.0  # the scale of shares, which cannot be above 100 %
 
 
 def group_title(environment: str, pretrained: str, ways: int) -> str:
@@ -46,7 +48,8 @@ def setting_title(setting: Setting, settings: Sequence[Setting]) -> str:
 
 
 def format_estimate(found: Estimate, digits: int = 1, scale: float = 1.0, unit: str = "") -> str:
-    """A mean with its interval; what is not repeated has none."""
+    """A mean with its interval, that of a share within 100 %; what is not repeated has none."""
+    found = found.within(-math.inf, 1.0) if scale == SHARE else found
     value, low, high = (decimal(scale * part, digits) for part in (found.value, found.low, found.high))
     return f"{value}{unit}" if not found.known else f"{value}{unit} [{low}, {high}]"
 
@@ -145,7 +148,7 @@ def _tasks(tasks: Tasks) -> list[str]:
 
 def _over_tasks(tasks: Tasks) -> list[str]:
     """The aggregate of SUSD and of its best rival, and which rivals it differs from."""
-    iqm, better = interquartile_means(tasks), improvements(tasks, OURS)
+    iqm, further = interquartile_means(tasks), differences(tasks, OURS)
     rivals = {label: found for label, found in iqm.items() if is_rival(label)}
     if OURS not in iqm or not rivals:
         return []
@@ -153,17 +156,17 @@ def _over_tasks(tasks: Tasks) -> list[str]:
     both = f"SUSD {format_estimate(iqm[OURS], 2)}, the best rival, {title_of(best)}, {format_estimate(rivals[best], 2)}"
     known = iqm[OURS].known and rivals[best].known
     sentences = [f"Interquartile mean of normalised scores: {both}."] if known else []
-    several = {label: repeated(tasks, OURS) and repeated(tasks, label) for label in better if is_rival(label)}
-    against = {label: better[label] for label, known in several.items() if known}
-    higher = [title_of(label) for label, found in against.items() if found.low > 0.5]
+    several = {label: repeated(tasks, OURS) and repeated(tasks, label) for label in further if is_rival(label)}
+    against = {label: further[label] for label, known in several.items() if known}
+    higher = [title_of(label) for label, found in against.items() if found.low > 0]
     if higher:
-        sentences.append(f"SUSD is more likely to score higher than {in_words(higher)}.")
-    lower = [label for label, found in against.items() if found.high < 0.5]
-    close = [label for label, found in against.items() if found.low <= 0.5 <= found.high]
-    for words, labels in (("It is more likely to score lower than", lower), ("It cannot be distinguished from", close)):
+        sentences.append(f"SUSD scores higher than {in_words(higher)}.")
+    lower = [label for label, found in against.items() if found.high < 0]
+    close = [label for label, found in against.items() if found.low <= 0 <= found.high]
+    for words, labels in (("It scores lower than", lower), ("It cannot be distinguished from", close)):
         if labels:
-            chances = {label: f"probability of being higher {format_estimate(against[label], 2)}" for label in labels}
-            sentences.append(f"{words} {in_words([f'{title_of(label)} ({chance})' for label, chance in chances.items()])}.")
+            by = {label: f"difference {format_estimate(against[label], 2)}" for label in labels}
+            sentences.append(f"{words} {in_words([f'{title_of(label)} ({words})' for label, words in by.items()])}.")
     if single := [title_of(label) for label, known in several.items() if not known]:
         sentences.append(f"One seed is too few for a comparison with {in_words(single)}.")
     return sentences

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from susd.experiments.statistics import Estimate, estimate
-from susd.report.aggregate import Setting, Tasks, components, improvement_over, interquartile_means
+from susd.report.aggregate import Setting, Tasks, components, difference_over, improvement_over, interquartile_means
 from susd.report.claims import format_estimate
 from susd.report.labels import environment_title, title_of
 
@@ -53,6 +53,7 @@ class Compared:
     pair: Pair
     better: Estimate | None  # the probability that a score of ours is higher; None without a shared task
     iqm: tuple[Estimate | None, Estimate | None]
+    difference: Estimate | None  # of the interquartile means
     cells: int  # of both labels, with two seeds or more
     wanted: int
 
@@ -67,6 +68,7 @@ class Answer:
     rows: tuple[tuple[str, ...], ...]  # of the table, with its head first
     intervals: tuple[tuple[str, Estimate], ...]  # of the figure
     axis: str
+    ends: tuple[float, float]  # of the axis
     command: str
 
 
@@ -76,7 +78,7 @@ class Question:
 
     key: str
     title: str
-    yes: str  # what a probability above one half means
+    yes: str  # what a difference above zero means
     no: str
     pairs: tuple[Pair, ...]
     only: str  # the runs of the suite `2d` that it needs
@@ -159,47 +161,57 @@ def _compare(pair: Pair, scores: Scores) -> Compared:
     both = {task: of for task, of in both.items() if {(task, pair.ours), (task, pair.rival)} <= set(known)} or both
     iqm = interquartile_means({t: {label: of[label] for label in (pair.ours, pair.rival)} for t, of in both.items()})
     better = improvement_over(both, pair.ours, pair.rival)
-    return Compared(pair, better, (iqm.get(pair.ours), iqm.get(pair.rival)), len(known), 2 * len(pair.tasks))
+    means = iqm.get(pair.ours), iqm.get(pair.rival)
+    difference = difference_over(both, pair.ours, pair.rival)
+    return Compared(pair, better, means, difference, len(known), 2 * len(pair.tasks))
 
 
 def _answer(question: Question, scores: Scores) -> Answer:
     compared = [_compare(pair, scores) for pair in question.pairs]
-    head = ("where", "comparison", "probability of a higher score", "interquartile mean", "of the rival", "cells")
+    head = (
+        "where",
+        "comparison",
+        "interquartile mean",
+        "of the rival",
+        "difference",
+        "probability of a higher score",
+        "cells",
+    )
     rows = [
         (
             found.pair.where,
             found.pair.title,
-            _shown(found.better, 2),
-            *(_shown(part, 2) for part in found.iqm),
+            *(_shown(part, 2) for part in (*found.iqm, found.difference, found.better)),
             f"{found.cells} of {found.wanted}",
         )
         for found in compared
     ]
-    named = tuple((f"{found.pair.where}: {found.pair.title}", found.better) for found in compared)
+    named = tuple((f"{found.pair.where}: {found.pair.title}", found.difference) for found in compared)
     return Answer(
         question.key,
         question.title,
         _sentence(question, compared),
         (head, *rows),
-        tuple((name, better) for name, better in named if better is not None),
-        "probability of a higher score; 0.5: neither",
+        tuple((name, of) for name, of in named if of is not None),
+        "difference of the interquartile means; 0: neither is higher",
+        (-1.0, 1.0),
         _command(question.only),
     )
 
 
 def _sentence(question: Question, compared: Sequence[Compared]) -> str:
     cells, wanted = sum(found.cells for found in compared), sum(found.wanted for found in compared)
-    known = [found for found in compared if found.better is not None and found.better.known]
+    known = [(found, of) for found in compared if (of := found.difference) is not None and of.known]
     if not known:
         return f"Not enough data: {cells} of {wanted} cells have two seeds or more, and no comparison is complete."
     parts = []
     for words, group in (
-        (question.yes, [found for found in known if found.better and found.better.low > 0.5]),
-        (question.no, [found for found in known if found.better and found.better.high < 0.5]),
-        ("undecided", [found for found in known if found.better and found.better.low <= 0.5 <= found.better.high]),
+        (question.yes, [(found, of) for found, of in known if of.low > 0]),
+        (question.no, [(found, of) for found, of in known if of.high < 0]),
+        ("undecided", [(found, of) for found, of in known if of.low <= 0 <= of.high]),
     ):
         if group:
-            each = (f"{f.pair.where} against {title_of(f.pair.rival)}, {_shown(f.better, 2)}" for f in group)
+            each = (f"{f.pair.where} against {title_of(f.pair.rival)}, difference {_shown(of, 2)}" for f, of in group)
             parts.append(f"{words} ({'; '.join(each)})")
     text = "; ".join(parts)
     partial = f" So far {cells} of {wanted} cells have two seeds or more." if cells < wanted else ""
@@ -223,14 +235,14 @@ def _variance(scores: Scores) -> Answer:
     command = _command("")
     if not shares:
         text = f"Not enough data: 0 of {partial} cells with several scores have a complete square of nine."
-        return Answer("variance", title, text, (("source", "share of the variance"),), (), "", command)
+        return Answer("variance", title, text, (("source", "share of the variance"),), (), "", (0.0, 1.0), command)
     columns = np.stack(shares)
-    found = [(name, estimate([columns[:, i]])) for i, name in enumerate(SOURCES)]
+    found = [(name, estimate([columns[:, i]]).within(0.0, 1.0)) for i, name in enumerate(SOURCES)]
     order = sorted(found, key=lambda item: -item[1].value)
     words = "; ".join(f"{name} {_shown(of, 0, 100)} %" for name, of in order)
     text = f"Of the variance between scores of one method in one task, on average over {len(shares)} cells: {words}."
     rows = (("source", "share of the variance (%)"), *((name, _shown(of, 0, 100)) for name, of in found))
-    return Answer("variance", title, text, rows, tuple(found), "share of the variance", command)
+    return Answer("variance", title, text, rows, tuple(found), "share of the variance", (0.0, 1.0), command)
 
 
 def _shown(found: Estimate | None, digits: int, scale: float = 1.0) -> str:

@@ -18,22 +18,25 @@ STYLE = (
 )
 
 
-def intervals(rows: Sequence[tuple[str, Estimate]], axis: str, middle: float | None = 0.5) -> str:
-    """One row for each value in [0, 1] with its interval; what has no interval is a grey ring. Names are `WHERE: WHAT`."""
+def intervals(rows: Sequence[tuple[str, Estimate]], axis: str, ends: tuple[float, float] = (0.0, 1.0)) -> str:
+    """One row for each value with its interval, which stops at the ends of the axis; zero is marked where it is inside.
+
+    What has no interval is a grey ring. Names are `WHERE: WHAT`.
+    """
     left, right, top = 14, WIDTH - 14, TOP
     texts = [[line for part in name.split(": ", 1) for line in textwrap.wrap(part, LONGEST)] for name, _ in rows]
     base = TOP + sum(LINE * len(lines) + MARK for lines in texts)
 
     def x(value: float) -> float:
-        return left + (right - left) * min(1.0, max(0.0, value))
+        return left + (right - left) * min(1.0, max(0.0, (value - ends[0]) / (ends[1] - ends[0])))
 
     parts = [f'<line class="line" x1="{left}" x2="{right}" y1="{base}" y2="{base}"/>']
-    for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
-        anchor = "start" if tick == 0 else "end" if tick == 1 else "middle"
+    for tick in (ends[0] + quarter * (ends[1] - ends[0]) for quarter in (0.0, 0.25, 0.5, 0.75, 1.0)):
+        anchor = {ends[0]: "start", ends[1]: "end"}.get(tick, "middle")
         parts.append(f'<text class="pale" x="{x(tick):.1f}" y="{base + 17}" text-anchor="{anchor}">{tick:g}</text>')
     parts.append(f'<text class="pale" x="{WIDTH / 2}" y="{base + 36}" text-anchor="middle">{escape(axis)}</text>')
-    if middle is not None:
-        parts.append(f'<line class="mid" x1="{x(middle):.1f}" x2="{x(middle):.1f}" y1="{TOP}" y2="{base}"/>')
+    if ends[0] < 0 < ends[1]:
+        parts.append(f'<line class="mid" x1="{x(0.0):.1f}" x2="{x(0.0):.1f}" y1="{TOP}" y2="{base}"/>')
     for lines, (_, found) in zip(texts, rows, strict=True):
         for number, text in enumerate(lines):
             kind = ' class="head"' if len(lines) > 1 and not number else ""
@@ -41,8 +44,8 @@ def intervals(rows: Sequence[tuple[str, Estimate]], axis: str, middle: float | N
         y = top + LINE * len(lines) + MARK // 2
         top += LINE * len(lines) + MARK
         if found.known:
-            ends = f'x1="{x(found.low):.1f}" x2="{x(found.high):.1f}"'
-            parts.append(f'<line class="mark" stroke-width="3" stroke-linecap="round" {ends} y1="{y}" y2="{y}"/>')
+            span = f'x1="{x(found.low):.1f}" x2="{x(found.high):.1f}"'
+            parts.append(f'<line class="mark" stroke-width="3" stroke-linecap="round" {span} y1="{y}" y2="{y}"/>')
         kind = "mark" if found.known else "one"
         parts.append(f'<circle class="{kind}" stroke-width="1.5" cx="{x(found.value):.1f}" cy="{y}" r="5"/>')
     words = "; ".join(f"{name} {found.value:.2f}" for name, found in rows)

@@ -129,7 +129,7 @@ def question_figures() -> dict[Path, str]:
     """The figures of the questions, as the text of SVG files."""
     folder = ROOT / "docs" / "results" / "questions"
     return {
-        folder / f"{found.key}.svg": svg.intervals(found.intervals, found.axis, None if found.key == "variance" else 0.5)
+        folder / f"{found.key}.svg": svg.intervals(found.intervals, found.axis, found.ends)
         for found in recorded_answers()
         if found.intervals
     }

@@ -99,7 +99,7 @@ def questions(data: ReportData) -> Parts:
     for found in answers(data.scores):
         parts += [tag("h3", found.title), paragraph(found.sentence, class_="answer")]
         if found.intervals:
-            drawn = svg.intervals(found.intervals, found.axis, 0.5 if found.key != "variance" else None)
+            drawn = svg.intervals(found.intervals, found.axis, found.ends)
             parts.append(tag("figure", Html(drawn), class_="drawn"))
         if len(found.rows) > 1:
             head, *rows = found.rows
@@ -159,10 +159,9 @@ def parity_row(line: Line) -> list[str]:
 def definitions(data: ReportData) -> Parts:
     """How to read the values, and where they come from."""
     points = [
-        "Intervals are percentile bootstrap intervals, nominally of 95 %. They resample seeds of skills first and scores "
-        "within each seed second, because scores over one set of skills are not independent. With three seeds a percentile "
-        "interval is too narrow: without variance within seeds it is the range of three values, which holds the median of "
-        "their distribution in 75 % of cases. One seed has no interval, however many scores it has, and is grey.",
+        "Intervals are of 95 %. A bootstrap draws seeds of skills, and with a seed all its scores, because scores over one "
+        "set of skills are not independent. Percentiles of three seeds are too narrow, and are widened to what Student's t "
+        "says of a mean; so three seeds have wide intervals. One seed has none, however many scores it has, and is grey.",
         "A normalised score is 0 for doing nothing and 1 for the scripted expert on the same layout, or for the bound of a "
         "task without one. The expert knows the rules and acts in every step.",
         "“No skills” is SAC on primitive actions with the same number of episodes, environment steps and gradient steps.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,7 +20,7 @@ from susd.report.aggregate import (
     over_seeds,
     profiles,
 )
-from susd.report.claims import decimal, fewer_scores, format_estimate, in_words, overlap
+from susd.report.claims import SHARE, decimal, fewer_scores, format_estimate, in_words, overlap
 from susd.report.html import Html, figure, gallery, html_table, joined, paragraph, tag
 from susd.report.labels import OURS, card_of, is_variant, title_of
 from susd.report.load import ReportData
@@ -48,7 +49,8 @@ def seeds_cell(values: PerSeed | None, digits: int, scale: float = 1.0) -> Html:
     if not values:
         return Html("–")
     scaled = {seed: scale * value for seed, value in values.items()}
-    return cell(over_seeds(scaled), [decimal(value, digits) for value in scaled.values()], digits)
+    found = over_seeds(scaled).within(-math.inf, scale if scale == SHARE else math.inf)
+    return cell(found, [decimal(value, digits) for value in scaled.values()], digits)
 
 
 def score_table(caption: str, by_task: Tasks, labels: Sequence[str]) -> Html:
@@ -136,8 +138,8 @@ def aggregate(data: ReportData, key: str, by_task: Tasks) -> Parts:
     made.append(figure(path, "Performance profiles: the share of normalised scores above each level."))
     count = f"{len(by_task)} task{'s' * (len(by_task) > 1)}"
     caption = (
-        f"Over {count}. Intervals resample seeds of skills, and high-level seeds within them; a seed that is drawn is "
-        "drawn in all tasks. The probability, that a score of SUSD is above one of the method, is a mean over tasks. The "
+        f"Over {count}. Intervals resample seeds of skills; a seed that is drawn is drawn with all its scores in all "
+        "tasks. The probability, that a score of SUSD is above one of the method, is a mean over tasks. The "
         "profile is the share of scores above each level."
     )
     if left := [title_of(label) for label in labels_of(by_task) if label not in iqm]:
