@@ -146,6 +146,18 @@ def test_killed_suite_resumes(susd: Command) -> None:
     assert "2 of 2 jobs are finished" in scheduler.format_status(status)
 
 
+def test_status_is_short_for_many_jobs() -> None:
+    """One line per run: how much is finished, the time of the rest, and the first few names."""
+    jobs = [{"job": f"gunner/susd-s0/lim@{i}", "finished": i < 3, "seconds": None if i < 3 else 60.0} for i in range(40)]
+    jobs.append({"job": "gunner/flat-s0/lim@0", "finished": True, "seconds": None})
+    status = {"suite": "mine", "jobs": jobs, "finished": 4, "workers": 2, "seconds_left": 1110.0}
+    head, first, second, tail = scheduler.format_status(status).splitlines()
+    assert head.startswith("suite mine: 4 of 41 jobs are finished")
+    assert first.split() == "gunner/susd-s0 3 of 40 0:37:00 left lim@3 lim@4 lim@5 lim@6 .. 33 more".split()
+    assert second.split() == "gunner/flat-s0 1 of 1 finished".split()
+    assert tail.startswith("forecast: 0:18:30 with 2 jobs")
+
+
 # A job without training, which is killed at a moment of writing its results.
 DYING = """
 import io, os, signal, sys

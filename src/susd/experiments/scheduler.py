@@ -27,6 +27,7 @@ ATTEMPTS = 2  # a job that dies is repeated once
 FLOPS = 3e10  # of one core in small matmuls; only for the first forecast, before any job of a kind has finished
 START_SECONDS = 10.0  # of a process: imports and compilation
 STOP_SECONDS = 20.0  # for a job to save its state
+SHOWN = 4  # names of unfinished jobs of a run in the table of `susd suite show`
 
 
 @dataclass(frozen=True)
@@ -242,16 +243,25 @@ def status(suite: Suite, results: Path, workers: int | None) -> dict[str, Any]:
 
 
 def format_status(status: dict[str, Any]) -> str:
-    """A status as text: one line per run, with its unfinished jobs."""
-    left: dict[str, list[str]] = {}
+    """A status as text: one line per run, with how much of it is finished, the time of the rest, and what is next."""
+    runs: dict[str, list[dict[str, Any]]] = {}
     for job in status["jobs"]:
-        run, _, what = job["job"].rpartition("/")
-        left.setdefault(run, []).extend([] if job["finished"] else [what])
-    width = max(len(run) for run in left)
-    rows = [f"  {run:{width}}  {' '.join(jobs) or 'finished'}" for run, jobs in left.items()]
-    head = f"suite {status['suite']}: {status['finished']} of {len(status['jobs'])} jobs are finished; unfinished:"
-    tail = f"forecast: {duration(status['seconds_left'])} with {status['workers']} jobs in parallel"
+        runs.setdefault(job["job"].rpartition("/")[0], []).append(job)
+    width = max(len(run) for run in runs)
+    rows = [f"  {run:{width}}  {_of_run(jobs)}" for run, jobs in runs.items()]
+    head = f"suite {status['suite']}: {status['finished']} of {len(status['jobs'])} jobs are finished; what is next:"
+    tail = f"forecast: {duration(status['seconds_left'])} with {status['workers']} jobs in parallel; --json lists every job"
     return "\n".join([head, *rows, tail])
+
+
+def _of_run(jobs: Sequence[dict[str, Any]]) -> str:
+    left = [job for job in jobs if not job["finished"]]
+    done = f"{len(jobs) - len(left):3} of {len(jobs):3}"
+    if not left:
+        return f"{done}  finished"
+    names = [job["job"].rpartition("/")[2] for job in left]
+    more = f" .. {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{done}  {duration(sum(job['seconds'] or 0.0 for job in left)):>8} left  {' '.join(names[:SHOWN])}{more}"
 
 
 def _left(
