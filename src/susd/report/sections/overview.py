@@ -20,7 +20,7 @@ from susd.report.sections.tasks import Parts
 
 def summary(data: ReportData) -> Parts:
     """What was run, where SUSD is ahead and where not, what is missing; of a single method its main results."""
-    parts = [_what_was_run(data), paragraph(_made_with(data.facts), class_="note")]
+    parts = [_what_was_run(data), *_made_with(data.facts)]
     missing = bullets(not_run(data.facts))
     if compared := _by_group(data, lambda *group: claims(data.facts, data.scores, *group)):
         parts += [tag("h3", "Where SUSD is ahead, and where it is not"), *compared]
@@ -70,10 +70,15 @@ def _what_was_run(data: ReportData) -> Html:
     return html_table("What was run. Hours: computing time of all jobs together.", head, rows, "run")
 
 
-def _made_with(facts: Sequence[Fact]) -> str:
+def _made_with(facts: Sequence[Fact]) -> Parts:
+    """Versions and commits; many commits open on request."""
     versions, commits = (sorted({getattr(fact, name) for fact in facts} - {""}) for name in ("versions", "commit"))
-    which = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}" if commits else "commit not recorded"
-    return f"Computed with {'; '.join(versions) or 'versions not recorded'}; {which}."
+    with_versions = f"Computed with {'; '.join(versions) or 'versions not recorded'}"
+    if len(commits) > 2:
+        text = paragraph(f"{with_versions}; {len(commits)} commits.", class_="note")
+        return [text, details("Commits", paragraph(", ".join(commits), class_="note"))]
+    which = f"commit{'s' * (len(commits) > 1)} {' and '.join(commits)}" if commits else "commit not recorded"
+    return [paragraph(f"{with_versions}; {which}.", class_="note")]
 
 
 def _budget(facts: Sequence[Fact]) -> str:
