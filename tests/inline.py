@@ -5,8 +5,8 @@ from pathlib import Path
 
 from susd.errors import UserError
 from susd.experiments import scheduler
+from susd.experiments.declared import Job
 from susd.experiments.job import run_job
-from susd.experiments.suite import Job
 
 
 class Inline:

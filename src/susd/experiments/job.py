@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 from susd.config import Config, configure
 from susd.errors import UserError, headline
 from susd.experiments import extract, metrics_store
+from susd.experiments.declared import Job
 from susd.experiments.extract import Value
 from susd.experiments.metrics_store import CONFIGS, FACTS, SECONDS
-from susd.experiments.suite import Job, load
+from susd.experiments.suite import load
 from susd.plugins import Trust
 from susd.runs.atomic import replace_file
 from susd.runs.folder import RunFolder, describe_machine, differences

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from susd.config import Config
 from susd.errors import UserError
 from susd.evaluation.registry import evaluation
-from susd.experiments.suite import Job
+from susd.experiments.declared import Job
 from susd.methods.registry import method
 
 if TYPE_CHECKING:

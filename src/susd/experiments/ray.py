@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from susd.errors import UserError
+from susd.experiments.declared import Job
 from susd.experiments.scheduler import failure, start_process
-from susd.experiments.suite import Job
 from susd.experiments.transfer import Order, Store, do_job, visible
 from susd.runs.folder import make_folder
 

@@ -15,10 +15,11 @@ from typing import Any, Protocol
 from susd.errors import UserError, shown
 from susd.evaluation.registry import evaluation
 from susd.experiments import metrics_store
+from susd.experiments.declared import Job
 from susd.experiments.job import check_tasks, is_trained
 from susd.experiments.metrics_store import FACTS, SECONDS, Fact
 from susd.experiments.preflight import check_runs
-from susd.experiments.suite import Job, Suite
+from susd.experiments.suite import Suite
 from susd.runs.atomic import write_text
 from susd.runs.folder import check_writable, make_folder
 from susd.runs.progress import Progress, duration

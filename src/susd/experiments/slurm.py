@@ -15,10 +15,11 @@ from pathlib import Path
 
 from susd.errors import UserError, shown
 from susd.experiments import metrics_store
+from susd.experiments.declared import Job
 from susd.experiments.job import copy_figure
 from susd.experiments.metrics_store import CONFIGS, FACTS
 from susd.experiments.scheduler import unfinished
-from susd.experiments.suite import SHIPPED, Job, Suite
+from susd.experiments.suite import SHIPPED, Suite
 from susd.paths import user_path
 from susd.runs.atomic import replace_file
 from susd.runs.untrusted import read_object

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from susd.experiments.metrics_store import Fact, select
 from susd.report.aggregate import PerSeed, over_seeds
 from susd.report.claims import format_estimate
-from susd.report.labels import title_of
+from susd.report.labels import split_way, title_of
 
 MEAN, RANDOM = "trained, mean actions", "random actions"
 POLICIES = (MEAN, "trained, sampled actions", "untrained, mean actions", RANDOM)
 ByMethod = Mapping[str, Sequence[Fact]]
 PaperValues = Mapping[tuple[str, str], str]  # task and method -> what the paper prints
 Table = tuple[tuple[str, ...], list[tuple[str, ...]]]  # head and rows
-AT_THE_END = ("last_quarter_discounted", "bound_discounted", "env_steps")
+AT_THE_END = ("bound_discounted", "env_steps")
+LEARNED = ("whole training", "last quarter", "best evaluation", "solved, last quarter")
 REWARDS = {"goal": "goal", "random_skill": "random skills", "as_released": "goal as released"}
 
 
@@ -110,6 +113,18 @@ def _mean(values: Sequence[PerSeed]) -> PerSeed:
     return {seed: sum(of[seed] for of in values) / len(values) for seed in seeds}
 
 
+def control_floor(root: Path) -> Table:
+    """How much a small turn of the whole skill changes each factor of the Kitchen."""
+    measured = json.loads((root / "benchmarks" / "results" / "control-floor.json").read_text())["rows"]
+    names, angles = measured[0]["factors"], measured[0]["share"]
+    rows = []
+    for angle in angles:
+        by_factor = zip(*(run["share"][angle] for run in measured), strict=True)
+        seeds = [run["seed"] for run in measured]
+        rows.append((f"{angle}°", *(shown(dict(zip(seeds, values, strict=True)), 2) for values in by_factor)))
+    return ("every part turned by", *names), rows
+
+
 def completions(found: ByMethod, paper: PaperValues) -> Table:
     """Accidental completions in the Kitchen compared with the paper's: 8 x 10,000 steps of each policy."""
     rows: list[tuple[str, ...]] = []
@@ -132,20 +147,32 @@ def kitchen_tasks(found: ByMethod, paper: PaperValues) -> Table:
         tested = select(facts, phase="downstream")
         for label, subject in dict.fromkeys((fact.label, fact.subject) for fact in tested if fact.subject):
             mine = select(tested, label=label, subject=subject)
-            curves: dict[int, list[float]] = {}
-            for fact in select(mine, metric="discounted"):
-                curves.setdefault(fact.seed, []).append(fact.value)
-            whole = {seed: sum(curve) / len(curve) for seed, curve in curves.items()}
-            best = {seed: max(curve) for seed, curve in curves.items()}
-            last, bound, steps = (of_subjects(mine, name)[subject] for name in AT_THE_END)
-            solved = of_subjects(mine, "last_quarter_success").get(subject, {})
+            bound, steps = (of_subjects(mine, name)[subject] for name in AT_THE_END)
             task = subject.rpartition("@")[0]
-            scores = (*map(shown, (whole, last, best)), percent(solved), f"{over_seeds(bound).value:.1f}")
+            scores = (*_learned(mine), f"{over_seeds(bound).value:.1f}")
             title = ", ".join([title_of(method), *title_of(label).split(", ")[1:]])  # with what its high-level actions are
             theirs = paper.get((task, method), "-")
             rows.append((title, f"`kitchen-{task}`", f"{over_seeds(steps).value:,.0f}", *scores, theirs))
-    head = ("whole training", "last quarter", "best evaluation", "solved, last quarter", "bound", "paper, 2.5 M steps")
-    return ("skills of", "task", "steps", *head), rows
+    return ("skills of", "task", "steps", *LEARNED, "bound", "paper, 2.5 M steps"), rows
+
+
+def kitchen_task_trial(facts: Sequence[Fact]) -> Table:
+    """Settings of the high-level policy, one per row: how well it learned a task."""
+    learned = [fact for fact in facts if fact.phase == "downstream"]
+    labels = dict.fromkeys(fact.label for fact in learned)
+    return ("", *LEARNED), [(f"`{split_way(label)[0]}`", *_learned(select(learned, label=label))) for label in labels]
+
+
+def _learned(facts: Sequence[Fact]) -> tuple[str, ...]:
+    """The columns LEARNED of one task with one kind of policy."""
+    curves: dict[int, list[float]] = {}
+    for fact in select(facts, metric="discounted"):
+        curves.setdefault(fact.seed, []).append(fact.value)
+    whole = {seed: sum(curve) / len(curve) for seed, curve in curves.items()}
+    best = {seed: max(curve) for seed, curve in curves.items()}
+    (last,) = of_subjects(facts, "last_quarter_discounted").values()
+    solved = next(iter(of_subjects(facts, "last_quarter_success").values()), {})
+    return *map(shown, (whole, last, best)), percent(solved)
 
 
 def locomotion(found: ByMethod, cells: int) -> Table:
