@@ -1,5 +1,6 @@
 """Suites: the jobs that a file declares, and the errors of bad files."""
 
+from collections import Counter
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -61,13 +62,21 @@ def test_main_suite_contains_the_skills_in_use() -> None:
 def test_scales(name: str) -> None:
     """A larger scale continues a smaller one; all methods have a seed before the next one begins, variants come last."""
     scales = shipped(name).scales
-    assert scales == shipped("2d").scales == ("afternoon", "night", "weekend", "cluster")
+    assert scales == ("afternoon", "night", "weekend", "cluster")
     jobs = {scale: suite.load(name, scale).jobs for scale in scales}
     assert all({*map(identity, less)} < {*map(identity, more)} for less, more in pairwise(jobs.values()))
     trained = [job for job in jobs["night"] if job.phase == "train"]
     assert [job.seed for job in trained] == sorted(job.seed for job in trained)
     labels = [job.label for job in jobs["weekend"]]
     assert labels.index("csd" if name == "bodies" else "csd-same-size") > len(labels) - labels[::-1].index("susd") - 1
+
+
+def test_main_table_has_nine_scores_per_cell() -> None:
+    """Three seeds of skills with three high-level seeds each, on the paper's layouts, for every method and way."""
+    jobs = suite.load("2d", "main").jobs
+    cells = Counter((job.environment, job.label, job.config["task"]) for job in jobs if job.phase == "downstream")
+    assert set(cells.values()) == {9}
+    assert {*map(identity, jobs)} < {*map(identity, shipped("2d").jobs)}
 
 
 def identity(job: suite.Job) -> tuple[str, str]:

@@ -50,12 +50,12 @@ def curiosity(ours: float, other: float, seeds: int = 3) -> str:
 def test_the_data_choose_the_answer(ours: float, other: float, text: str) -> None:
     sentence = curiosity(ours, other)
     assert sentence.startswith(text)
-    assert sentence.endswith("So far 4 of 18 cells have two seeds or more.")
+    assert sentence.endswith("So far 4 of 10 cells have two seeds or more.")
 
 
 def test_no_answer_without_seeds() -> None:
     assert curiosity(9.0, 1.0, seeds=1) == (
-        "Not enough data: 2 of 18 cells have two seeds or more, and no comparison is complete."
+        "Not enough data: 2 of 10 cells have two seeds or more, and no comparison is complete."
     )
     assert all(answer.sentence.startswith("Not enough data: 0 of") for answer in answers({}))
 
@@ -106,4 +106,4 @@ def test_tasks_with_one_seed_do_not_enter() -> None:
     }
     text = answer_of("curiosity", {SHOOTING: tasks})
     assert "2D-Gunner against SUSD-w, difference 0.60 [" in text
-    assert text.endswith("So far 3 of 18 cells have two seeds or more.")
+    assert text.endswith("So far 3 of 10 cells have two seeds or more.")

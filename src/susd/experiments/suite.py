@@ -56,7 +56,8 @@ from susd.paths import user_path
 from susd.runs.untrusted import read_toml
 
 SHIPPED = Path(__file__).parent / "suites"
-SCALE_KEYS = ("about", "seeds", "downstream", "tasks", *PARTS)
+LISTS = ("tasks", "every_seed_layouts")  # of environments; a scale may have others
+SCALE_KEYS = ("about", "seeds", "downstream", *LISTS, *PARTS)
 
 
 @dataclass(frozen=True)
@@ -136,15 +137,13 @@ def _scaled(declared: dict[str, Any], scale: str) -> dict[str, Any]:
     for part in (part for part in PARTS if part in chosen):
         everything = table_of(declared, part)
         found[part] = {name: everything[name] for name in subset_of(chosen, part, everything)}
-    environments, tasks, options = (
-        table_of(found, "environments"),
-        table_of(chosen, "tasks"),
-        table_of(chosen, "downstream"),
-    )
-    subset_of({"tasks": list(tasks)}, "tasks", environments)
+    environments, options = table_of(found, "environments"), table_of(chosen, "downstream")
+    lists = {key: table_of(chosen, key) for key in LISTS}
+    for key, of in lists.items():
+        subset_of({key: list(of)}, key, environments)
     found["environments"] = {
         name: settings
-        | {"tasks": tasks.get(name, list_of(settings, "tasks"))}
+        | {key: of[name] for key, of in lists.items() if name in of}
         | {"downstream": table_of(settings, "downstream") | options}
         for name, settings in environments.items()
     }

@@ -17,8 +17,7 @@ from susd.report.claims import format_estimate
 from susd.report.labels import environment_title, title_of
 
 GUNNER = ("unlim", "lim")
-PARTICLES = ("fp-difficult", "fp-hard", "fp-medium", "fp-easy", "seq-easy", "seq-medium", "seq-hard")
-FEW = ("fp-difficult", "fp-medium", "seq-medium")  # of the variants
+PARTICLES = ("fp-difficult", "fp-medium", "seq-medium")  # of the main table: ten agents, half of them, and a sequence
 FIXED, RANDOM = Setting("multi_particle", "random", "fixed"), Setting("multi_particle", "random", "random")
 SHOOTING = Setting("gunner", "fixed", "fixed")
 SOURCES = ("seed of the skills", "seed of the high-level policy", "layout", "rest")
@@ -82,12 +81,13 @@ class Question:
     no: str
     pairs: tuple[Pair, ...]
     only: str  # the runs of the suite `2d` that it needs
+    scale: str = "main"  # the scale that has all of its cells
 
 
-def _both(ours: str, rivals: Sequence[str], particles: tuple[str, ...] = PARTICLES) -> tuple[Pair, ...]:
+def _both(ours: str, rivals: Sequence[str]) -> tuple[Pair, ...]:
     """A comparison with every rival, in both environments."""
     return tuple(
-        Pair(setting, ours, rival, tasks) for rival in rivals for setting, tasks in ((SHOOTING, GUNNER), (FIXED, particles))
+        Pair(setting, ours, rival, tasks) for rival in rivals for setting, tasks in ((SHOOTING, GUNNER), (FIXED, PARTICLES))
     )
 
 
@@ -124,14 +124,16 @@ QUESTIONS = (
         "SUSD scores lower with the curiosity weight than without",
         _both("susd", ("susd-w",)),
         "*/susd-s* */susd-w-s*",
+        "weekend",
     ),
     Question(
         "constraint",
         "Joint or per-factor constraint?",
         "SUSD scores higher with one constraint per factor than with a joint one",
         "SUSD scores lower with one constraint per factor than with a joint one",
-        _both("susd", ("susd-joint",), FEW),
+        _both("susd", ("susd-joint",)),
         "*/susd-s* */susd-joint-s*",
+        "weekend",
     ),
     Question(
         "factors",
@@ -140,6 +142,7 @@ QUESTIONS = (
         "with goal actions, factored skills score lower than one embedding of the same size",
         GOALS,
         "*/susd-paced-s* */metra-s*",
+        "weekend",
     ),
 )
 
@@ -195,7 +198,7 @@ def _answer(question: Question, scores: Scores) -> Answer:
         tuple((name, of) for name, of in named if of is not None),
         "difference of the interquartile means; 0: neither is higher",
         (-1.0, 1.0),
-        _command(question.only),
+        _command(question.only, question.scale),
     )
 
 
@@ -232,7 +235,7 @@ def _variance(scores: Scores) -> Answer:
                     shares.append(np.array(known) / sum(known))
                     cells.append(f"{setting.environment}-{label}-{task}")
     title = "How much do seeds, layouts and high-level seeds matter?"
-    command = _command("")
+    command = _command("", "main")
     if not shares:
         text = f"Not enough data: 0 of {partial} cells with several scores have a complete square of nine."
         return Answer("variance", title, text, (("source", "share of the variance"),), (), "", (0.0, 1.0), command)
@@ -251,6 +254,6 @@ def _shown(found: Estimate | None, digits: int, scale: float = 1.0) -> str:
     return format_estimate(found, digits, scale) + ("" if found.known else " (n\u00a0=\u00a01)")
 
 
-def _command(only: str) -> str:
+def _command(only: str, scale: str) -> str:
     parts = "".join(f" --only '{pattern}/*'" for pattern in only.split())
-    return f"susd suite run 2d --runs runs/use --results results/use{parts}\nsusd report results"
+    return f"susd suite run 2d --scale {scale} --runs runs/use --results results/use{parts}\nsusd report results"
