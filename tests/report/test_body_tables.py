@@ -7,7 +7,7 @@ from tests.report.facts import Numbers, job
 
 from susd.experiments import metrics_store
 from susd.experiments.metrics_store import Fact
-from susd.report.body_tables import completions, control, kitchen_tasks, locomotion, moved
+from susd.report.body_tables import completions, control, kitchen_options, kitchen_tasks, locomotion, moved
 from susd.report.trials import trial
 
 FACTORS = ("robot", "pot")
@@ -38,6 +38,18 @@ def test_factor_that_hardly_moved_has_no_share(tmp_path: Path) -> None:
     numbers = [row for row in matrix(0.8, 0.2) if not row[0].endswith(">pot")]
     _, rows = control(facts(tmp_path / "facts.jsonl", "kitchen", "control", [numbers]))
     assert [row[2:] for row in rows[1:]] == [("0.80", "-"), ("0.20", "-")]
+
+
+@pytest.mark.parametrize(("share", "ratio"), [(0.4, "4.0"), (0.0, "-")])
+def test_body_that_no_skill_moved_has_no_ratio(tmp_path: Path, share: float, ratio: str) -> None:
+    """However many times larger one tiny change is than another."""
+    path, policy = tmp_path / "facts.jsonl", "trained, mean actions"
+    facts(path, "kitchen", "control", [matrix(0.8, 0.2)])
+    facts(path, "kitchen", "coverage", [[(f"{policy}>pot", 20_000, "moved", share)]])
+    head, (row,) = kitchen_options(metrics_store.load(path))
+    found = dict(zip(head, row, strict=True))
+    assert (found["own / other: robot"], found["own / other: pot"]) == ("4.0", ratio)
+    assert found["pot moved"] == f"{100 * share:.0f} %"
 
 
 def test_moved_and_completed(tmp_path: Path) -> None:

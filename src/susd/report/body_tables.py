@@ -12,6 +12,7 @@ from susd.report.claims import format_estimate
 from susd.report.labels import split_way, title_of
 
 MEAN, RANDOM = "trained, mean actions", "random actions"
+ARM = "robot"  # the factor that moves all others
 POLICIES = (MEAN, "trained, sampled actions", "untrained, mean actions", RANDOM)
 ByMethod = Mapping[str, Sequence[Fact]]
 PaperValues = Mapping[tuple[str, str], str]  # task and method -> what the paper prints
@@ -90,7 +91,8 @@ def kitchen_options(facts: Sequence[Fact]) -> Table:
         things, marks = under(mine, MEAN, "moved"), under(mine, MEAN, "landmark")
         things = {name: of for name, of in things.items() if name != "gripper"} | {"button": marks.get("button_on", {})}
         shares = _shares(mine, of_subjects(mine, "spread"))
-        ratios = (_ratio(*shares.get(name, ({}, {}))) for name in things)
+        still = {name for name, of in things.items() if not any(of.values())}  # what was never moved has no ratio
+        ratios = ({} if name in still else _ratio(*shares.get(name, ({}, {}))) for name in (ARM, *things))
         counts = of_subjects(select(mine, phase="completions"), "mean")
         names, tasks = [*names, *(name for name in things if name not in names)], [*counts] or tasks
         rows.append(
@@ -98,7 +100,7 @@ def kitchen_options(facts: Sequence[Fact]) -> Table:
         )
     head = (
         *(f"{name} {'on' if name == 'button' else 'moved'}" for name in names),
-        *(f"own / other: {name}" for name in names),
+        *(f"own / other: {name}" for name in (ARM, *names)),
     )
     return ("", *head, *(f"`{task}`" for task in tasks)), rows
 
