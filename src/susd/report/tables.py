@@ -357,7 +357,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "kitchen_quick_completions": lambda: _completions("kitchen-quick"),
     "kitchen_1m_moved": lambda: markdown(*moved(_methods("kitchen-1m"))),
     "kitchen_1m_completions": lambda: _completions("kitchen-1m"),
-    "kitchen_1m_tasks": lambda: markdown(*kitchen_tasks(_methods("kitchen-1m"), _paper_scores("kitchen"))),
     "ant": lambda: markdown(*locomotion(_methods("ant"), 2500)),
     "half_cheetah": lambda: markdown(*locomotion(_methods("half_cheetah"), 50)),
     "quick": quick,
