@@ -55,7 +55,9 @@ def test_body_that_no_skill_moved_has_no_ratio(tmp_path: Path, share: float, rat
 def test_moved_and_completed(tmp_path: Path) -> None:
     policies = ("trained, mean actions", "trained, sampled actions", "untrained, mean actions", "random actions")
     shares = [[(f"{policy}>pot", 20_000, "moved", share) for policy in policies] for share in (0.5, 0.7)]
-    head, rows = moved(facts(tmp_path / "moved.jsonl", "kitchen", "coverage", shares))
+    measured = facts(tmp_path / "moved.jsonl", "kitchen", "coverage", shares)
+    head, rows = moved(measured)
+    assert moved(measured | {"metra": []}) == (head, rows)  # of which nothing was measured
     assert head == ("method", "policy", "pot moved")
     assert rows[0] == ("SUSD", policies[0], "60 % [0, 100]")
     assert rows[-1][0] == "-"  # random actions are of no method

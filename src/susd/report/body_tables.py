@@ -50,9 +50,10 @@ def percent(values: PerSeed) -> str:
 def moved(found: ByMethod) -> Table:
     """What the skills of each method moved in the Kitchen, compared with policies that did not learn."""
     rows, names = [], list[str]()
-    for method, facts in found.items():
+    measured = {method: facts for method, facts in found.items() if under(facts, MEAN, "moved")}
+    for method, facts in measured.items():
         for policy in POLICIES:
-            if policy == RANDOM and method != list(found)[-1]:  # the same for all
+            if policy == RANDOM and method != list(measured)[-1]:  # the same for all
                 continue
             things, marks = under(facts, policy, "moved"), under(facts, policy, "landmark")
             whose = "-" if policy == RANDOM else title_of(method)
