@@ -76,6 +76,8 @@ def test_main_table_has_nine_scores_per_cell() -> None:
     jobs = suite.load("2d", "main").jobs
     cells = Counter((job.environment, job.label, job.config["task"]) for job in jobs if job.phase == "downstream")
     assert set(cells.values()) == {9}
+    learned = [job.hash for job in jobs if job.phase == "downstream"]
+    assert len(set(learned)) == len(learned)  # no score twice, also without skills
     assert {*map(identity, jobs)} < {*map(identity, shipped("2d").jobs)}
 
 

@@ -281,11 +281,12 @@ class _Run:
         return count
 
     def _task(self, task: TaskEntry, values: dict[str, Any], trained: Config | None, number: int) -> Job:
-        """The job of one high-level seed, by its number."""
+        """The job of one high-level seed, by its number. Without skills nothing else differs, so each seed is used once."""
+        first = self.seed if trained is not None else self.seed * self._high_level_seeds(values)
         values.pop("seeds", None)
         if values["policy"] != "entity":
             values.pop("context", None)  # it has no effect
-        seed, way = self.seed + number, way_of_task(values["interface"], values["policy"])
+        seed, way = first + number, way_of_task(values["interface"], values["policy"])
         config = DownstreamConfig(**values, seed=seed, skill_seed=0 if trained is None else self.seed).to_json()
         what = f"{task.short}@{values['layout']}{way}" + (f"-s{seed}" if number else "")
         job = self._job(what, "downstream", config, trained)
