@@ -97,7 +97,7 @@ def _variables(one_thread: bool, gpus: float = 0.0) -> dict[str, str]:
         env.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{0.9 * gpus:.3f}")
     if one_thread:
         flags = f"{env.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
-        # XLA sizes its thread pools by NPROC. Without it each process has threads for all cores, which get in the way of others.
+        # XLA sizes its thread pools by NPROC. Without it every job has threads for all cores, which hold each other up.
         env |= {"OMP_NUM_THREADS": "1", "NPROC": "1", "XLA_FLAGS": flags.strip()}
     return env
 
