@@ -7,7 +7,7 @@ import pytest
 from susd.experiments.statistics import Estimate, estimate
 from susd.report import svg
 from susd.report.aggregate import Score, Tasks
-from susd.report.questions import FIXED, QUESTIONS, SHOOTING, Scores, answers
+from susd.report.questions import FIXED, ONE_LAYOUT, QUESTIONS, RANDOM, SHOOTING, Scores, answers
 
 REFERENCES = {"do_nothing": 0.0, "expert": 10.0}
 
@@ -71,18 +71,27 @@ def test_sources_of_variance() -> None:
 def test_labels_of_questions_are_in_the_suite() -> None:
     """As `susd report` names the results of the suite `2d`."""
     from susd.experiments import suite
-    from susd.experiments.extract import RANDOM
+    from susd.report.labels import base, pretrained
     from susd.report.protocol import canonical
 
     jobs = [job for job in suite.load("2d").jobs if job.phase == "downstream" and job.trained is not None]
-    labels = {
-        (job.environment, canonical(job.label, job.environment, job.trained.changes()).removesuffix(RANDOM))
+    named = {
+        (job.environment, canonical(job.label, job.environment, job.trained.changes()))
         for job in jobs
         if job.trained is not None
     }
-    wanted = {(pair.setting.environment, label) for q in QUESTIONS for pair in q.pairs for label in (pair.ours, pair.rival)}
+    labels = {(environment, pretrained(label), base(label)) for environment, label in named}
+    pairs = [pair for question in QUESTIONS for pair in question.pairs]
+    wanted = {(p.setting.environment, p.setting.pretrained, label) for p in pairs for label in (p.ours, p.rival)}
     assert wanted <= labels
     assert FIXED.environment == "multi_particle"
+
+
+def test_pairs_name_layouts_that_are_not_the_usual_ones() -> None:
+    named = {pair.setting: pair.where for question in QUESTIONS for pair in question.pairs}
+    assert named[FIXED] == "Multi-Particle"
+    assert named[ONE_LAYOUT] == "Multi-Particle, skills of one layout"
+    assert named[RANDOM] == "Multi-Particle, random layouts"
 
 
 def test_figure_of_intervals() -> None:

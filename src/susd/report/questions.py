@@ -19,7 +19,7 @@ from susd.report.labels import environment_title, title_of
 GUNNER = ("unlim", "lim")
 PARTICLES = ("fp-difficult", "fp-medium", "seq-medium")  # of the main table: ten agents, half of them, and a sequence
 FIXED, RANDOM = Setting("multi_particle", "random", "fixed"), Setting("multi_particle", "random", "random")
-SHOOTING = Setting("gunner", "fixed", "fixed")
+ONE_LAYOUT, SHOOTING = Setting("multi_particle", "fixed", "fixed"), Setting("gunner", "fixed", "fixed")
 SOURCES = ("seed of the skills", "seed of the high-level policy", "layout", "rest")
 Scores = Mapping[Setting, Tasks]
 
@@ -35,9 +35,10 @@ class Pair:
 
     @property
     def where(self) -> str:
-        """Environment and test layouts."""
-        name = environment_title(self.setting.environment)
-        return f"{name}, random layouts" if self.setting.tested == "random" else name
+        """Environment, and layouts that are not the usual ones."""
+        ending = ", random layouts" if self.setting.tested == "random" else ", skills of one layout"
+        usual = self.setting in (FIXED, SHOOTING)
+        return environment_title(self.setting.environment) + ("" if usual else ending)
 
     @property
     def title(self) -> str:
@@ -112,10 +113,12 @@ QUESTIONS = (
         "SUSD scores lower than DUSDi",
         (
             *_both("susd", ("dusdi", "dusdi-filtered")),
+            Pair(ONE_LAYOUT, "susd", "dusdi", PARTICLES),
             Pair(SHOOTING, "susd-paced-goal-factored", "dusdi-factored", GUNNER),
             Pair(FIXED, "susd-paced-goal-entity", "dusdi-entity", PARTICLES),
         ),
-        "*/susd-s* */susd-paced-s* */dusdi*",
+        "*/susd-s* */susd-paced-s* */susd-one-layout-s* */dusdi*",
+        "weekend",
     ),
     Question(
         "curiosity",
