@@ -173,6 +173,6 @@ def test_options_of_ray(tmp_path: Path) -> None:
 
 def test_jobs_share_the_memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
-    assert scheduler._variables(True, 0.25)["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.225"
+    assert scheduler.job_environment(True, 0.25)["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.225"
     for whole in (0.0, 1.0, 2.0):
-        assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in scheduler._variables(True, whole)
+        assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in scheduler.job_environment(True, whole)

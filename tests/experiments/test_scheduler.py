@@ -279,3 +279,19 @@ def _running(folder: Path) -> list[int]:
 def test_address_needs_ray(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--address is 'x', but it is for --engine ray"):
         scheduler.engine_of("local", "x", None, tmp_path, tmp_path)
+
+
+COUNT_THREADS = """
+import jax, pathlib
+x = jax.numpy.ones((512, 512))
+jax.jit(lambda x: x @ x)(x).block_until_ready()
+names = [(task / "comm").read_text() for task in pathlib.Path("/proc/self/task").glob("*")]
+print(sum(name.startswith("tf_XLAEigen") for name in names))
+"""
+
+
+def test_each_of_several_jobs_has_one_thread_for_its_products() -> None:
+    """With threads for all cores in every process, jobs of a suite hold each other up."""
+    env = scheduler.job_environment(one_thread=True)
+    done = subprocess.run([sys.executable, "-c", COUNT_THREADS], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ("1" if Path("/proc/self/task").exists() else "0")

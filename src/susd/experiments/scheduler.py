@@ -73,7 +73,7 @@ def start_process(job: str, runs: Path, results: Path, one_thread: bool, gpus: f
     command += ["--runs", str(runs), "--results", str(results)]
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
     with open(log, "wb") as file:
-        return subprocess.Popen(command, stderr=file, env=_variables(one_thread, gpus), **streams)
+        return subprocess.Popen(command, stderr=file, env=job_environment(one_thread, gpus), **streams)
 
 
 def failure(job: str, runs: Path, code: int, kept: str = "") -> str:
@@ -90,7 +90,7 @@ def log_path(job: str, runs: Path) -> Path:
     return runs / ".jobs" / f"{job.replace('/', '~')}.log"
 
 
-def _variables(one_thread: bool, gpus: float = 0.0) -> dict[str, str]:
+def job_environment(one_thread: bool, gpus: float = 0.0) -> dict[str, str]:
     """Environment variables: parallel jobs are fastest with one thread each, and on one GPU they share its memory."""
     env = dict(os.environ)
     if 0 < gpus < 1:
