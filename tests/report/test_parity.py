@@ -77,6 +77,10 @@ def test_what_distinguishes_a_run_from_the_paper() -> None:
     assert run_reasons("gunner", {"method": "metra"}) == ("preset quick",)
     small = configure("gunner", "paper", method="metra", hidden=256).changes()
     assert run_reasons("gunner", small) == ("hidden 256 instead of 1024",)
+    asleep = configure("kitchen", "paper", env_options={"sleeping": True}).changes()
+    assert run_reasons("kitchen", asleep) == ("sleeping True instead of its default",)
+    anywhere = configure("multi_particle", "paper", env_options={"layout": "random"}).changes()
+    assert run_reasons("multi_particle", anywhere) == ()  # the label says so
     assert run_reasons("gunner", configure("gunner", "paper", method="metra").to_json()) == ()
     task = {"task": "gunner-lim", "preset": "paper"} | preset_options("paper", task_entry("gunner-lim"))
     assert task_reasons(task) == ()

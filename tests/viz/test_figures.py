@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import imageio_ffmpeg
 import jax
@@ -98,6 +100,26 @@ def test_coverage_map_axes(tmp_path: Path) -> None:
     middle = np.median(blue, axis=0) / grid.shape[:2]
     assert middle[0] < 0.4
     assert middle[1] < 0.4
+
+
+def test_scale_of_coverage_has_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No formulas, which are not typeset in figures with names of others."""
+    from matplotlib.text import Text
+
+    seen: list[str] = []
+
+    @contextmanager
+    def noting(*args: Any) -> Iterator[Any]:
+        with original(*args) as figure:
+            yield figure
+            figure.draw_without_rendering()
+            seen.extend(text.get_text() for text in figure.findobj(Text))
+
+    original = figures.drawing
+    monkeypatch.setattr(figures, "drawing", noting)
+    figures.coverage_map(tmp_path / "a.png", spec_of(1), {"all": np.full((1, 50, 50), 2000)})
+    assert {"1", "10", "100", "1,000"} <= set(seen)
+    assert not [text for text in seen if "$" in text]
 
 
 @pytest.mark.slow

@@ -194,7 +194,7 @@ def check_steps(steps: int) -> None:
 
 
 def measure(agent: Agent, seed: int = 0, steps: int = 100_000) -> tuple[Result, Artifacts]:
-    """Coverage of sampled and mean actions, compared with the untrained policy and random actions; visits per cell.
+    """Coverage of sampled and mean actions, compared with the untrained policy and random actions; visits for the figure.
 
     The values are of the first 20,000 steps, as in the paper; those of all steps are under `longer`. Action noise and
     random starts visit cells without any skill, so `fixed_start` has those of one start, where it can be repeated.
@@ -220,14 +220,16 @@ def measure(agent: Agent, seed: int = 0, steps: int = 100_000) -> tuple[Result, 
         result[label] = summarise(env.spec, parts[0])
         if isinstance(env, Environment) and not label.endswith("sampled actions"):
             start = FixedStart(env, jax.random.key(seed))
-            result[label]["fixed_start"] = summarise(env.spec, trajectories(start, policy, skills, keys[0], first))
+            alike = trajectories(start, policy, skills, keys[0], first)
+            result[label]["fixed_start"] = summarise(env.spec, alike)
+            grids[label] = np.asarray(grid(env.spec, jnp.asarray(alike)))
         if len(parts) > 1:
             result[label]["longer"] = summarise(env.spec, np.concatenate(parts, axis=1))
     return result, {"grids": grids}
 
 
 def draw(path: Path, spec: EnvSpec, result: Result, artifacts: Artifacts) -> None:
-    """Heat maps of the visits per cell with mean actions and with random ones."""
+    """Heat maps of the visits per cell with mean actions and with random ones; from one start, where it can be repeated."""
     grids = artifacts["grids"]
     shown = {k: v for k, v in grids.items() if k.endswith("mean actions") or k == "random actions"}
     figures.coverage_map(path, spec, shown)

@@ -168,8 +168,10 @@ def draw_figures(
 def _trajectories(folder: RunFolder, agent: Agent, seed: int) -> Path:
     trainer, env = agent.trainer, agent.trainer.env
     space, policy = trainer.learner.method.skills, trainer.policy(agent.actor, sampled=False)
-    skills = space.sample(jax.random.key(seed), TRAJECTORIES)
-    found = rollout_skills(env, policy, skills, trainer.horizon, jax.random.key(seed))
+    skills, key = space.sample(jax.random.key(seed), TRAJECTORIES), jax.random.key(seed)
+    # From one start, where it can be repeated, lines differ by the skill alone.
+    start = coverage.FixedStart(env, key) if is_functional(env) else env
+    found = rollout_skills(start, policy, skills, trainer.horizon, key)
     obs = np.concatenate([np.asarray(found.obs[:1]), np.asarray(found.next_obs)])
     path = folder.figures / "trajectories.png"
     parts = np.asarray(space.split(skills))

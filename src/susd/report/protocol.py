@@ -35,6 +35,7 @@ OF_TASK = (
     "episodes",
     "flat",
 )
+DEFAULT = "its default"  # of an option of the environment that is not given
 WIDTHS = ("hidden", "phi_hidden", "density_hidden")  # options whose difference leaves the protocol the same, if it is said
 Reasons = tuple[str, ...]
 
@@ -67,7 +68,18 @@ def run_reasons(environment: str, trained: Mapping[str, Any]) -> Reasons:
         wanted = configure(environment, "paper", method=trained.get("method", "susd")).to_json()
     except UserError as error:
         return (str(error),)
-    return _differences(wanted, defaults(Config) | dict(trained), OF_RUN)
+    return (*_differences(wanted, defaults(Config) | dict(trained), OF_RUN), *_of_environment(environment, wanted, trained))
+
+
+def _of_environment(environment: str, wanted: Mapping[str, Any], trained: Mapping[str, Any]) -> Reasons:
+    """Options of the environment that are not those of the preset; labels say on which layouts a run is pretrained."""
+    theirs, ours = (dict(of.get("env_options") or {}) for of in (wanted, trained))
+    names = [name for name in theirs | ours if (environment, name) != ("multi_particle", "layout")]
+    return tuple(
+        f"{name} {_shown(ours.get(name, DEFAULT))} instead of {_shown(theirs.get(name, DEFAULT))}"
+        for name in names
+        if ours.get(name, DEFAULT) != theirs.get(name, DEFAULT)
+    )
 
 
 def task_reasons(config: Mapping[str, Any]) -> Reasons:

@@ -187,7 +187,8 @@ def coverage_map(path: Path, spec: EnvSpec, counts: Mapping[str, np.ndarray]) ->
                 if plane.is_line or not flat:
                     axes.set_yticks([])
                 axes.grid(False)
-        figure.colorbar(image, ax=all_axes, label="visits per cell", aspect=25, pad=0.015, shrink=0.75 if flat else 1.0)
+        shrink, plain = 0.75 if flat else 1.0, "{x:,.0f}"  # the usual labels of a logarithm are formulas
+        figure.colorbar(image, ax=all_axes, label="visits per cell", aspect=25, pad=0.015, shrink=shrink, format=plain)
         if not flat:
             figure.suptitle("Cells visited in each plane")
     return path
