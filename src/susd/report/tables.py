@@ -14,11 +14,10 @@ from pathlib import Path
 
 from susd.errors import UserError
 from susd.experiments import metrics_store
-from susd.experiments.metrics_store import FACTS, Fact, select
+from susd.experiments.metrics_store import FACTS, Fact
 from susd.report import parity, svg
-from susd.report.aggregate import PerSeed, Score, Setting, labels_of, mean_of, over_seeds, per_seed
+from susd.report.aggregate import Score, Setting, labels_of, mean_of
 from susd.report.body_tables import (
-    MEAN,
     completions,
     control,
     control_floor,
@@ -27,15 +26,14 @@ from susd.report.body_tables import (
     kitchen_tasks,
     locomotion,
     moved,
-    percent,
-    under,
 )
 from susd.report.build import found_in
 from susd.report.claims import format_estimate
-from susd.report.labels import OURS, base, environment_title, in_order, is_variant, split_way, title_of
+from susd.report.labels import OURS, environment_title, in_order, split_way, title_of
 from susd.report.load import ReportData, load_results
 from susd.report.paper import paper_values
 from susd.report.questions import Answer, answers
+from susd.report.quick_tables import TWO_DIMENSIONAL, ablations, coverage, headline, methods, quick
 from susd.report.sections.overview import PARITY_HEAD, parity_row
 from susd.report.sections.tasks import references
 from susd.report.speed_tables import (
@@ -56,9 +54,7 @@ from susd.report.speed_tables import (
 from susd.report.trials import trial, trial_facts
 
 ROOT = Path(__file__).resolve().parents[3]  # of the repository
-UNTRAINED = "untrained, mean actions"
 QUESTION_PAGES = "docs/results/questions"
-TWO_DIMENSIONAL = ("gunner", "multi_particle")  # the environments of the tables of `quick`
 SKILL_KINDS = (("susd-paced", "paced"), (OURS, "unit"))
 GUNNER, PARTICLES = Setting("gunner", "fixed", "fixed"), Setting("multi_particle", "random", "random")
 WAY_CELLS = (  # setting, its policy by factor, and task
@@ -67,25 +63,6 @@ WAY_CELLS = (  # setting, its policy by factor, and task
     (PARTICLES, "entity", "fp-difficult"),
     (PARTICLES, "entity", "seq-medium"),
 )
-
-# What each ablation of `quick` changes back towards `paper`, and why `quick` differs.
-REASONS = {
-    "quick": ("nothing", ""),
-    "discount": ("`discount` 0.99", "the reward is dense, so a short horizon learns cleaner skills sooner"),
-    "target-entropy": ("`target_entropy` -0.5", "a soft policy moves in proportion to the skill instead of at full speed"),
-    "learning-rate": ("`learning_rate` 1e-4", "a short run needs larger steps"),
-    "weight-raw": ("`weight` raw", "the raw weight is tiny where dimensions never vary"),
-    "weight-none": ("`weight` none (SUSD-w)", "not a deviation: what the curiosity weight itself does"),
-    "constraint-joint": ("`constraint` joint", "one budget for all factors lets easy ones take it"),
-    "prior-sphere": ("`prior` sphere", "every factor gets a skill of the same length"),
-    "no-scale-skill": ("`scale_skill` off", "small networks like inputs of unit variance"),
-    "head-scale": ("`head_scale` 0.1", "the first policy does not depend on the skill by chance"),
-    "dual": ("`lambda_init` 3000, `slack` 1e-6, `dual_learning_rate` 1e-4", "lambda must move within a short run"),
-    "no-normalise-reward": ("`normalise_reward` off", "the scale of the reward differs between environments"),
-    "tanh": ("`actor_activation` tanh", "ReLU does as well"),
-    "min-std": ("`min_std` 1e-6", "dimensions that never vary make the likelihood spiky"),
-    "five": ("five action dimensions per agent", "two action dimensions reach the same accelerations"),
-}
 
 
 @cache
@@ -157,116 +134,9 @@ def parity_table() -> str:
     return markdown(PARITY_HEAD, rows)
 
 
-def headline() -> str:
-    """SUSD with `quick` in both 2D environments: means over seeds with their intervals."""
-    rows = []
-    for env in TWO_DIMENSIONAL:
-        facts = _facts(f"quick/{env}")
-        cells = {policy: _cells(facts, policy) for policy in (MEAN, UNTRAINED)}
-        shares = (format_estimate(over_seeds(of), 0, 100, " %") for of in cells.values())
-        ratio = over_seeds(per_seed(facts, phase="control", metric="ratio")[OURS])
-        minutes = over_seeds(per_seed(facts, metric="train_seconds")[OURS])
-        title = environment_title(env)
-        rows.append((title, f"{minutes.value / 60:.1f} min", *shares, format_estimate(ratio, 2), str(ratio.seeds)))
-    return markdown(("environment", "training", "cells visited", "untrained", "control ratio", "seeds"), rows)
-
-
-def _cells(facts: Sequence[Fact], policy: str) -> PerSeed:
-    """The share of cells from one start where it was measured: random starts visit cells by themselves."""
-    found = (per_seed(facts, subject=policy, metric=name) for name in ("fixed_cells_worst", "cells_worst"))
-    return next(by_label[OURS] for by_label in found if OURS in by_label)
-
-
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table."""
     return "\n".join("| " + " | ".join(row) + " |" for row in (columns, ("---",) * len(columns), *rows))
-
-
-def quick() -> str:
-    """The learning targets: every seed in both 2D environments."""
-    rows = []
-    for env in TWO_DIMENSIONAL:
-        facts = _facts(f"quick/{env}")
-        cells = {policy: _cells(facts, policy) for policy in (MEAN, UNTRAINED)}
-        ratios, balanced = (per_seed(facts, phase="control", metric=name)[OURS] for name in ("ratio", "balanced_ratio"))
-        for seed, seconds in per_seed(facts, metric="train_seconds")[OURS].items():
-            marks = [of[seed] for of in under(facts, MEAN, "landmark").values() if seed in of]
-            rows.append(
-                (
-                    f"{environment_title(env)}, seed {seed}",
-                    f"{seconds / 60:.1f} min",
-                    *(percent({seed: of_seed[seed]}) for of_seed in cells.values()),
-                    f"{sum(share > 0 for share in marks)} of {len(marks)}" if marks else "-",
-                    f"{ratios[seed]:.2f}",
-                    f"{balanced[seed]:.2f}",
-                )
-            )
-    columns = ("run", "training", "cells visited", "untrained", "landmarks", "control ratio", "balanced ratio")
-    return markdown(columns, rows)
-
-
-def coverage() -> str:
-    """Both counts of coverage for every policy, as means over the seeds."""
-    rows = []
-    for env in TWO_DIMENSIONAL:
-        facts = _facts(f"quick/{env}")
-        policies = dict.fromkeys(fact.subject for fact in facts if fact.metric == "cells_worst")
-        for policy in policies:
-            counts = []
-            for metric, scale in (
-                ("cells_worst", 2500),
-                ("cells_average", 2500),
-                ("unique_worst", 1),
-                ("unique_average", 1),
-            ):
-                values = per_seed(facts, subject=policy, metric=metric)[OURS].values()
-                counts.append(f"{scale * sum(values) / len(values):.0f}")
-            rows.append((environment_title(env), policy, *counts))
-    columns = ("environment", "policy", "cells, worst", "cells, average", "unique, worst", "unique, average")
-    return markdown(columns, rows)
-
-
-def ablations() -> str:
-    """Each deviation of `quick` reverted alone, at 100 epochs and one seed."""
-    rows = []
-    for name, (change, reason) in REASONS.items():
-        values: list[str] = []
-        for env in TWO_DIMENSIONAL:
-            facts = select(_facts(f"ablations/{env}"), label=f"{OURS}-{name}")
-            cells = [fact.value for fact in select(facts, subject=MEAN, metric="cells_worst")]
-            ratios = [fact.value for fact in select(facts, phase="control", metric="ratio")]
-            values += [percent({0: cells[0]}), f"{ratios[0]:.2f}"] if facts else ["-", "-"]
-        rows.append((change, reason, *values))
-    columns = ("reverted", "reason for the value of `quick`", "Gunner cells", "control", "Multi-Particle worst cells")
-    return markdown((*columns, "control"), rows)
-
-
-def methods(env: str) -> str:
-    """Every method in one environment with every seed, and the gradient steps per second of the benchmark."""
-    facts = list(_facts(f"methods/{env}"))
-    if not any(base(fact.label) == OURS for fact in facts):
-        facts = [*_facts(f"quick/{env}"), *facts]
-    bodies = ("worst", "average") if env == "multi_particle" else ("worst",)
-    rows = []
-    for label in in_order(base(fact.label) for fact in facts):
-        mine = [fact for fact in facts if base(fact.label) == label]
-        spreads = [list(by[label].values()) for by in _spreads(mine)]
-        means = [sum(values) / len(values) for values in spreads]
-        spread = " / ".join(f"{x:.2f}" for x in means) if len(means) < 5 else f"{min(means):.2f} to {max(means):.2f}"
-        cells = [per_seed(mine, subject=MEAN, metric=f"cells_{body}")[label].values() for body in bodies]
-        covered = (format_estimate(over_seeds(dict(enumerate(shares))), 0, 100) for shares in cells)
-        ratios = per_seed(mine, phase="control", metric="ratio").get(label)
-        ratio = format_estimate(over_seeds(ratios)) if ratios else ""
-        rate = f"{rates(ROOT, env)[label]:.0f}" if not is_variant(label) else "-"
-        rows.append((f"`{label}`", *covered, ratio or "one part", spread, str(len(spreads[0])), rate))
-    covered_columns = ("cells % of the worst agent", "of the average agent") if len(bodies) > 1 else ("cells %",)
-    return markdown(("method", *covered_columns, "control ratio", "spread", "seeds", "gradient steps/s"), rows)
-
-
-def _spreads(facts: Sequence[Fact]) -> list[dict[str, PerSeed]]:
-    """The spread of every factor by label and seed."""
-    factors = dict.fromkeys(fact.subject for fact in facts if fact.metric == "spread")
-    return [per_seed(facts, subject=factor, metric="spread") for factor in factors]
 
 
 def _methods(name: str) -> dict[str, list[Fact]]:
@@ -338,7 +208,7 @@ def _score_cell(scores: Sequence[Score]) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "headline": headline,
+    "headline": lambda: markdown(*headline(_facts)),
     "answers": answer_table,
     "parity": parity_table,
     "parity_counts": parity_counts,
@@ -359,9 +229,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "kitchen_1m_completions": lambda: _completions("kitchen-1m"),
     "ant": lambda: markdown(*locomotion(_methods("ant"), 2500)),
     "half_cheetah": lambda: markdown(*locomotion(_methods("half_cheetah"), 50)),
-    "quick": quick,
-    "coverage": coverage,
-    "ablations": ablations,
+    "quick": lambda: markdown(*quick(_facts)),
+    "coverage": lambda: markdown(*coverage(_facts)),
+    "ablations": lambda: markdown(*ablations(_facts)),
     "speed": lambda: markdown(*speed(ROOT)),
     "simulators": lambda: markdown(*simulators(ROOT)),
     "overlap": lambda: markdown(*overlap(ROOT)),
@@ -380,8 +250,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "trial_options": lambda: markdown(*trial(ROOT, "options")),
     "explorer": lambda: markdown(*explorer(ROOT)),
     "release": lambda: markdown(*release(ROOT)),
-    "methods_gunner": lambda: methods("gunner"),
-    "methods_multi_particle": lambda: methods("multi_particle"),
+    "methods_gunner": lambda: markdown(*methods("gunner", _facts, rates(ROOT, "gunner"))),
+    "methods_multi_particle": lambda: markdown(*methods("multi_particle", _facts, rates(ROOT, "multi_particle"))),
     "method_speed": lambda: markdown(*method_speed(ROOT, TWO_DIMENSIONAL)),
     "ways": ways,
     "tasks_gunner": lambda: tasks("gunner", "fixed"),
