@@ -44,7 +44,7 @@ class Fake:
     def __init__(self, failures: dict[str, int]) -> None:
         self.failures, self.started = dict(failures), []
 
-    def start(self, job: Job) -> str:
+    def start(self, job: Job, declared: str) -> str:
         self.started.append(job.name)
         return job.name
 
@@ -104,11 +104,11 @@ def test_reason_of_a_failure(tmp_path: Path) -> None:
     run = runs / "gunner" / "susd-s0"
     for folder in (run, results):
         folder.mkdir(parents=True)
-    (results / "suite.toml").write_text(loaded.text)
+    (results / "suite.toml").write_text("seeds = []")  # of another suite with the same results
     (run / "config.json").write_text("no json")
     (run / "meta.json").write_text("{}")
     local = scheduler.Local(1, runs, results)
-    name = local.start(loaded.jobs[0])
+    name = local.start(loaded.jobs[0], loaded.text)
     assert local.ended([name], 0.0) == []
     ((ended, reason),) = local.ended([name], 120.0)
     local.close()

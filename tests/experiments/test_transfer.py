@@ -45,7 +45,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
     found = load(declare(tmp_path, text))
     jobs = {job.name: job for job in found.jobs}
     monkeypatch.setattr(
-        transfer, "start_process", lambda job, runs, results, *_: Process(lambda: run_job(jobs[job], runs, results))
+        transfer, "start_process", lambda job, _, runs, results, *more: Process(lambda: run_job(jobs[job], runs, results))
     )
     monkeypatch.setattr("susd.experiments.job.keep_figure", lambda *_: None)
     return found

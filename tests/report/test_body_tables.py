@@ -1,5 +1,6 @@
 """Tables of the Kitchen, Ant and HalfCheetah, and of trials: means over seeds, intervals only where seeds repeat."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,8 +81,13 @@ def test_tasks_over_several_sets_of_skills(tmp_path: Path) -> None:
     ]
     found = facts(tmp_path / "facts.jsonl", "kitchen", "downstream", curves)
     (row,) = kitchen_tasks(found, {("pos", "susd"): "0.61"})[1]
-    scores = ("3.3 [0.3, 6.4]", "3.0 [0.0, 12.2]", "7.0 [0.0, 25.3]", "45 % [0, 100]")
+    scores = ("2", "3.3 [0.3, 6.4]", "3.0 [0.0, 12.2]", "7.0 [0.0, 25.3]", "45 % [0, 100]")
     assert row == ("SUSD", "`kitchen-pos`", "5,000", *scores, "39.0", "0.61")
+    # High-level seeds of one set of skills count once: the second seed over the first skills has the results of the first.
+    first = [fact for fact in found["susd"] if fact.seed == 0]
+    again = [replace(fact, job=f"{fact.job}-s1", seed=1) for fact in first]
+    (row,) = kitchen_tasks({"susd": [*found["susd"], *again]}, {("pos", "susd"): "0.61"})[1]
+    assert row[3:-2] == ("3", *scores[1:])
 
 
 @pytest.mark.parametrize(("seeds", "expected"), [(1, "100 [90, 110]"), (2, "150 [0, 608]")])

@@ -208,6 +208,8 @@ def main() -> None:
     _end_with_parent()
     try:
         jobs = {job.name: job for job in load(options.suite).jobs}
+        if options.job not in jobs:
+            raise UserError(f"suite {options.suite} has no job {options.job!r}")
         run_job(jobs[options.job], options.runs, options.results)
     except UserError as error:
         sys.exit(f"susd: error: {error}")

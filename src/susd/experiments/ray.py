@@ -66,10 +66,9 @@ class Ray:
                 raise UserError(f"cannot write to {error.filename}: {error.strerror}") from error
             raise
 
-    def start(self, job: Job) -> Any:
+    def start(self, job: Job, declared: str) -> Any:
         """Submit the job to the cluster."""
-        text = (Path(self._folders.results) / "suite.toml").read_text()
-        order = Order(job.name, job.run, job.phase, job.hash, text, gpus=self._gpus, replay=self._replay)
+        order = Order(job.name, job.run, job.phase, job.hash, declared, gpus=self._gpus, replay=self._replay)
         return self._task.remote(order, self._folders, self._store)
 
     def ended(self, handles: Iterable[Any], seconds: float) -> list[tuple[Any, str]]:
@@ -212,7 +211,7 @@ def _job(order: Order, folders: _Folders, store: Any) -> str:
     """One job on a node; why it failed, or ""."""
     if _sees(folders):
         runs, results = Path(folders.runs), Path(folders.results)
-        process = start_process(order.job, runs, results, order.one_thread, order.gpus)
+        process = start_process(order.job, order.suite, runs, results, order.one_thread, order.gpus)
         return failure(order.job, runs, process.wait())
     if store is None:
         return f"node {os.uname().nodename} joined later and does not see the folder {folders.runs}; start the suite again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import statistics
 import subprocess
@@ -55,8 +56,8 @@ class Engine(Protocol):
     slots: int  # jobs at the same time
     note: str  # what the user should know about it, or ""
 
-    def start(self, job: Job) -> Any:
-        """Start a job; the handle is for `ended`."""
+    def start(self, job: Job, declared: str) -> Any:
+        """Start a job of the suite whose file has the text `declared`; the handle is for `ended`."""
 
     def ended(self, handles: Iterable[Any], seconds: float) -> list[tuple[Any, str]]:
         """The handles of jobs that have ended, with the reason of a failure or ""; waits for at most `seconds`."""
@@ -65,11 +66,18 @@ class Engine(Protocol):
         """Stop the jobs that still run."""
 
 
-def start_process(job: str, runs: Path, results: Path, one_thread: bool, gpus: float = 0.0) -> subprocess.Popen[bytes]:
-    """One job in a process of its own, which dies with this one: the other end of its standard input is here."""
+def start_process(
+    job: str, declared: str, runs: Path, results: Path, one_thread: bool, gpus: float = 0.0
+) -> subprocess.Popen[bytes]:
+    """One job in a process of its own, which dies with this one: the other end of its standard input is here.
+
+    It reads the text of the suite from a file that no other text is written to: results may be those of several suites.
+    """
     log = log_path(job, runs)
     make_folder(log.parent)
-    command = [sys.executable, "-m", "susd.experiments.job", str(results / "suite.toml"), job]
+    suite = log.parent / f"{hashlib.blake2b(declared.encode(), digest_size=8).hexdigest()}.toml"
+    write_text(suite, declared)
+    command = [sys.executable, "-m", "susd.experiments.job", str(suite), job]
     command += ["--runs", str(runs), "--results", str(results)]
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
     with open(log, "wb") as file:
@@ -111,9 +119,9 @@ class Local:
         self.slots, self._runs, self._results = workers, runs, results
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, job: Job) -> str:
+    def start(self, job: Job, declared: str) -> str:
         """The handle is the job's name."""
-        self._processes[job.name] = start_process(job.name, self._runs, self._results, self.slots > 1)
+        self._processes[job.name] = start_process(job.name, declared, self._runs, self._results, self.slots > 1)
         return job.name
 
     def ended(self, handles: Iterable[str], seconds: float) -> list[tuple[str, str]]:
@@ -191,7 +199,7 @@ def run(suite: Suite, engine: Engine, runs: Path, results: Path, quiet: bool = F
                 for job in [j for j in waiting if j.needs is None or j.needs in finished][: engine.slots - len(running)]:
                     waiting.remove(job)
                     attempts[job.name] = attempts.get(job.name, 0) + 1
-                    running[engine.start(job)] = job
+                    running[engine.start(job, suite.text)] = job
                 if not running:  # the rest needs a job that failed
                     failed += [Outcome(job, f"{job.needs} failed") for job in waiting]
                     break

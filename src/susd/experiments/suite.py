@@ -108,7 +108,7 @@ def load(name: str, scale: str = "") -> Suite:
         raise UserError(f"suite {path.name}: {error}") from None
     if not jobs:
         raise UserError(f"suite {path.name} has no jobs")
-    if scale:  # jobs of other processes read the file that is kept with the results
+    if scale:  # jobs are processes of their own, which read the text
         text = re.sub(r'^scale = "[^"]*"', f'scale = "{scale}"', text, count=1, flags=re.MULTILINE)
     about, scales = str(declared.get("about", "")), tuple(table_of(declared, "scales"))
     return Suite(path.stem, about, text, jobs, jobs, scale, scales)

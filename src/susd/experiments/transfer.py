@@ -26,7 +26,6 @@ from susd.experiments import metrics_store
 from susd.experiments.job import copy_figure
 from susd.experiments.metrics_store import CONFIGS, FACTS
 from susd.experiments.scheduler import failure, log_path, start_process
-from susd.runs.atomic import write_text
 from susd.runs.checkpoint import copy_leaves
 from susd.runs.header import CheckpointError, checkpoints, epoch_of, weights_only
 from susd.runs.untrusted import read_bytes, read_object
@@ -217,8 +216,7 @@ def do_job(order: Order, files: Files, scratch: Path) -> str:
     run = _inside(runs, order.run)
     if order.phase != "train" or not checkpoints(run / "checkpoints"):
         _receive(order, files, run)
-    write_text(results / "suite.toml", order.suite)
-    process = start_process(order.job, runs, results, order.one_thread, order.gpus)
+    process = start_process(order.job, order.suite, runs, results, order.one_thread, order.gpus)
     sender = _Sender(order, files, run)
     while (code := _ended(process)) is None:
         if order.phase == "train" and order.replay:

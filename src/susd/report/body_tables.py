@@ -152,11 +152,12 @@ def kitchen_tasks(found: ByMethod, paper: PaperValues) -> Table:
             mine = select(tested, label=label, subject=subject)
             bound, steps = (of_subjects(mine, name)[subject] for name in AT_THE_END)
             task = subject.rpartition("@")[0]
-            scores = (*_learned(mine), f"{over_seeds(bound).value:.1f}")
+            count = len({fact.job for fact in mine})
+            scores = (str(count), *_learned(mine), f"{over_seeds(bound).value:.1f}")
             title = ", ".join([title_of(method), *title_of(label).split(", ")[1:]])  # with what its high-level actions are
             theirs = paper.get((task, method), "-")
             rows.append((title, f"`kitchen-{task}`", f"{over_seeds(steps).value:,.0f}", *scores, theirs))
-    return ("skills of", "task", "steps", *LEARNED, "bound", "paper, 2.5 M steps"), rows
+    return ("skills of", "task", "steps", "scores", *LEARNED, "bound", "paper, 2.5 M steps"), rows
 
 
 def kitchen_task_trial(facts: Sequence[Fact]) -> Table:
@@ -167,15 +168,21 @@ def kitchen_task_trial(facts: Sequence[Fact]) -> Table:
 
 
 def _learned(facts: Sequence[Fact]) -> tuple[str, ...]:
-    """The columns LEARNED of one task with one kind of policy."""
-    curves: dict[int, list[float]] = {}
-    for fact in select(facts, metric="discounted"):
-        curves.setdefault(fact.seed, []).append(fact.value)
-    whole = {seed: sum(curve) / len(curve) for seed, curve in curves.items()}
-    best = {seed: max(curve) for seed, curve in curves.items()}
-    (last,) = of_subjects(facts, "last_quarter_discounted").values()
-    solved = next(iter(of_subjects(facts, "last_quarter_success").values()), {})
-    return *map(shown, (whole, last, best)), percent(solved)
+    """The columns LEARNED of one task with one kind of policy, over seeds of skills, each with its mean over policies."""
+    runs = {fact.job: fact.run for fact in facts}
+    curves = {job: [fact.value for fact in select(facts, job=job, metric="discounted")] for job in runs}
+    whole = {job: sum(curve) / len(curve) for job, curve in curves.items()}
+    best = {job: max(curve) for job, curve in curves.items()}
+    last, solved = ({f.job: f.value for f in select(facts, metric=f"last_quarter_{x}")} for x in ("discounted", "success"))
+    return *(shown(_by_skills(of, runs)) for of in (whole, last, best)), percent(_by_skills(solved, runs))
+
+
+def _by_skills(values: Mapping[str, float], runs: Mapping[str, str]) -> PerSeed:
+    """The mean over the high-level policies of each run, by the number of the run."""
+    found: dict[str, list[float]] = {}
+    for job, value in values.items():
+        found.setdefault(runs[job], []).append(value)
+    return {number: sum(of) / len(of) for number, of in enumerate(found.values())}
 
 
 def locomotion(found: ByMethod, cells: int) -> Table:
