@@ -192,7 +192,7 @@ class Dying(scheduler.Local):
 
     moments = ("in a line", "before the rename", "after a line")
 
-    def start(self, job: Job) -> str:
+    def start(self, job: Job, declared: str) -> str:
         log = scheduler.log_path(job.name, self._runs)
         log.parent.mkdir(parents=True, exist_ok=True)
         moment = "never" if log.exists() else self.moments[job.seed]
@@ -272,7 +272,7 @@ def _all_end(folder: Path) -> bool:
 
 def _running(folder: Path) -> list[int]:
     """Processes that run a job of these results."""
-    found = subprocess.run(["pgrep", "-f", f"susd.experiments.job {folder}"], capture_output=True, text=True)
+    found = subprocess.run(["pgrep", "-f", f"susd.experiments.job .*--results {folder}"], capture_output=True, text=True)
     return [int(pid) for pid in found.stdout.split()]
 
 
