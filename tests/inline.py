@@ -18,7 +18,7 @@ class Inline:
         self._runs, self._results = runs, results
         self._reasons: dict[str, str] = {}
 
-    def start(self, job: Job) -> str:
+    def start(self, job: Job, declared: str) -> str:
         (self._runs / ".jobs").mkdir(parents=True, exist_ok=True)
         self._reasons[job.name] = ""
         try:

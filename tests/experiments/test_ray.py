@@ -123,7 +123,7 @@ def test_lost_node(cluster: tuple[str, Callable[[], None]], folder: Path, enviro
 
 def _running(loaded: suite.Suite) -> list[int]:
     """Processes that run a job of this suite."""
-    pattern = rf"susd\.experiments\.job .*suite\.toml {loaded.jobs[0].environment}/"
+    pattern = rf"susd\.experiments\.job .*\.toml {loaded.jobs[0].environment}/"
     found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True)
     return [int(pid) for pid in found.stdout.split()]
 
