@@ -201,6 +201,15 @@ def test_no_learning_curves_is_no_error(run: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == "no learning curves: no epoch has learned or measured anything yet\n"
 
 
+def test_trajectories_are_drawn_from_one_start(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that lines differ by the skill alone."""
+    module, seen = sys.modules[draw_figures.__module__], list[object]()
+    original = module.rollout_skills
+    monkeypatch.setattr(module, "rollout_skills", lambda env, *rest: seen.append(env) or original(env, *rest))
+    draw_figures(run)
+    assert [type(env).__name__ for env in seen] == ["FixedStart"]
+
+
 @pytest.mark.slow
 def test_default_evaluations(run: Path) -> None:
     reports = evaluate_default(run)
